@@ -1,0 +1,68 @@
+"""Assay tells how much of a claim about a neural network or a learning rule is true.
+
+Every public name is loaded on first use (PEP 562), so importing assay never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "verify": "assay.verify",
+    "bench": "assay.bench",
+    "track": "assay.registry",
+    "Trial": "assay.protocols",
+    "Finding": "assay.results",
+    "Verdict": "assay.results",
+    "Measurement": "assay.results",
+    "Run": "assay.results",
+    "load_run": "assay.results",
+    "save_report": "assay.reports",
+    "compare": "assay.reports",
+    "audit_credit": "assay.audits.credit",
+    "audit_symmetry": "assay.audits.symmetry",
+    "audit_stability": "assay.audits.stability",
+    "audit_kernel": "assay.audits.kernel",
+    "audit_gradient": "assay.audits.gradient",
+    "audit_memory": "assay.audits.memory",
+    "Symmetry": "assay.symmetry",
+    "Backprop": "assay.rules",
+    "EqProp": "assay.rules",
+    "FeedbackAlignment": "assay.rules",
+    "train": "assay.rules",
+    "AssayError": "assay.errors",
+}
+_SUBMODULES = ("models", "tasks", "symmetry", "stats", "errors", "results")
+
+__all__ = [*_HOMES, *_SUBMODULES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    elif name in _SUBMODULES:
+        value = importlib.import_module(f"assay.{name}")
+    else:
+        from assay.errors import unknown
+
+        raise AttributeError(f"module 'assay' has no attribute '{name}': {unknown('name', name, __all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from assay.errors import AssayError as AssayError
+    from assay.protocols import Trial as Trial
+    from assay.registry import track as track
+    from assay.results import Finding as Finding
+    from assay.results import Measurement as Measurement
+    from assay.results import Run as Run
+    from assay.results import Verdict as Verdict
+    from assay.results import load_run as load_run

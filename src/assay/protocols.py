@@ -1,0 +1,162 @@
+"""The small interfaces through which the parts of Assay meet. No torch is imported at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from assay.results import Failure, Finding
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Budget = Literal["quick", "standard", "full"]
+BUDGETS: tuple[Budget, ...] = ("quick", "standard", "full")
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """Gives parameters their ``.grad``: backprop, equilibrium propagation, feedback alignment, ..."""
+
+    def backward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """The detached mean loss of the batch, after adding to ``.grad`` of every parameter the rule reaches."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Inputs and integer targets of one part of a task."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class Task(Protocol):
+    """Data with three parts and a fingerprint. Settings are chosen on ``validation``, never on ``test``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def classes(self) -> int: ...
+    @property
+    def train(self) -> Split: ...
+    @property
+    def validation(self) -> Split: ...
+    @property
+    def test(self) -> Split: ...
+    @property
+    def data_hash(self) -> str:
+        """A digest of the data and of how it was split."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One cell of a track: an arm (``eqprop``, ``control: shuffled labels``), a seed and the settings."""
+
+    arm: str
+    seed: int
+    budget: Budget = "quick"
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a trial: a record of JSON values, or a failure."""
+
+    trial: Trial
+    record: Mapping[str, Any] | None
+    failure: Failure | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """All outcomes of one track, in plan order."""
+
+    all: tuple[Outcome, ...]
+
+    def __iter__(self) -> Iterator[Outcome]:
+        return iter(self.all)
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Trials that raised, hung or were killed."""
+        return tuple(outcome.failure for outcome in self.all if outcome.failure is not None)
+
+    def arm(self, name: str) -> dict[int, Mapping[str, Any]]:
+        """Records of an arm by seed, failed ones left out."""
+        return {o.trial.seed: o.record for o in self.all if o.trial.arm == name and o.record is not None}
+
+    def values(self, arm: str, key: str) -> tuple[float, ...]:
+        """One number of each seed of an arm, in order of seed."""
+        return tuple(float(record[key]) for _, record in sorted(self.arm(arm).items()))
+
+    def paired(self, first: str, second: str, key: str) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+        """Seeds both arms finished, and the number of each arm at those seeds."""
+        a, b = self.arm(first), self.arm(second)
+        seeds = tuple(sorted(a.keys() & b.keys()))
+        return seeds, tuple(float(a[s][key]) for s in seeds), tuple(float(b[s][key]) for s in seeds)
+
+
+class TrackBody(Protocol):
+    """What a class under ``@track`` provides. ``measure`` returns numbers, ``decide`` a verdict; neither renders."""
+
+    controls: Sequence[str]
+    """Names of the arms whose answer is known beforehand; at least one known-good and one known-bad."""
+
+    def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
+        """The cells to run; seeds asked for later must add cells and change none."""
+
+    def measure(self, trial: Trial) -> Mapping[str, Any]:
+        """Numbers (JSON values) of one trial; runs in a worker process with one torch thread."""
+
+    def decide(self, outcomes: Outcomes) -> Finding:
+        """The verdict over all seeds; must cope with missing trials."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A piece of work the engine can run without knowing what it means.
+
+    ``target`` is ``module:function``, called in a worker with ``payload``; it returns a JSON object. ``key`` is the
+    content hash under which the result is stored; ``group`` names cells of one kind, whose times predict each other.
+    """
+
+    key: str
+    target: str
+    payload: Mapping[str, Any]
+    label: str
+    group: str
+    timeout: float = 3600.0
+    cpus: float = 1.0
+    gpus: float = 0.0
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """What became of a cell: ``record`` on success, ``failure`` otherwise; ``cached`` if the store had it."""
+
+    cell: Cell
+    record: Mapping[str, Any] | None
+    failure: Failure | None
+    seconds: float
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class CellEvent:
+    """Something for a progress display to show."""
+
+    kind: Literal["planned", "cached", "started", "done", "failed"]
+    cell: Cell
+    seconds: float = 0.0
+
+
+class Executor(Protocol):
+    """Runs cells somewhere and yields each result as it is ready, in any order; every cell yields exactly once."""
+
+    def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[CellResult]: ...

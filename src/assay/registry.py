@@ -1,0 +1,155 @@
+"""Tracks by number or name: numbered claims, each with its measurement, its decision and its controls."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from assay.errors import InputError, expected, unknown
+from assay.protocols import TrackBody
+from assay.results import Failure
+
+ENTRY_POINT_GROUP = "assay.tracks"
+BUILT_IN = "assay.tracks"
+
+Body = TypeVar("Body", bound=type)
+
+
+@dataclass(frozen=True)
+class Track:
+    """A numbered, named claim and how it is tested.
+
+    ``kind`` says what evidence means: a statistical claim needs seeds, a deterministic one inputs and precisions.
+    ``sources`` are the packages whose code enters the content hash of every cell: results of older code are not reused.
+    """
+
+    number: int
+    name: str
+    claim: str
+    body: TrackBody
+    title: str
+    experiment: str
+    kind: Literal["statistical", "deterministic"]
+    version: int
+    sources: tuple[str, ...]
+    module: str
+    timeout: float
+
+
+@dataclass
+class Registry:
+    """Tracks by number and name; a broken plugin is kept as a failure, never dropped."""
+
+    tracks: dict[int, Track] = field(default_factory=dict)
+    broken: dict[str, Failure] = field(default_factory=dict)
+    loaded: bool = False
+
+    def add(self, track: Track) -> None:
+        """Register a track; a number or name already taken by another module is refused."""
+        for known in self.tracks.values():
+            same_place = known.module == track.module and known.name == track.name
+            if not same_place and (known.number == track.number or known.name == track.name):
+                raise InputError(
+                    f"track {track.number} '{track.name}' ({track.module}) clashes with track {known.number} "
+                    f"'{known.name}' ({known.module}); choose another number and name"
+                )
+        self.tracks[track.number] = track
+
+    def load(self) -> Registry:
+        """Import the built-in tracks and every ``assay.tracks`` entry point, once."""
+        if not self.loaded:
+            self.loaded = True
+            self._import(BUILT_IN, BUILT_IN)
+            for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+                self._import(point.name, point.value)
+        return self
+
+    def load_module(self, name: str) -> None:
+        """Import a module that defines tracks, as configuration or a test asks for; failures are kept."""
+        self._import(name, name)
+
+    def find(self, key: str | int) -> Track:
+        """The track with this number or name; InputError with the nearest name otherwise."""
+        self.load()
+        text = str(key).strip()
+        if text.lstrip("-").isdigit():
+            if (number := int(text)) in self.tracks:
+                return self.tracks[number]
+        else:
+            for track in self.tracks.values():
+                if track.name == text:
+                    return track
+        known = [f"{t.number} ({t.name})" for t in self.ordered()]
+        names = [t.name for t in self.ordered()]
+        if text.lstrip("-").isdigit():
+            raise InputError(f"unknown track {text}; known: {', '.join(known)}; see: assay tracks")
+        raise InputError(f"{unknown('track', text, names)}; see: assay tracks")
+
+    def ordered(self) -> list[Track]:
+        """All tracks by number."""
+        self.load()
+        return [self.tracks[number] for number in sorted(self.tracks)]
+
+    def _import(self, name: str, module: str) -> None:
+        try:
+            importlib.import_module(module.partition(":")[0])
+        except Exception as error:
+            self.broken[name] = Failure(
+                label=f"plugin {name}",
+                kind=type(error).__name__,
+                message=f"tracks of '{module}' could not be loaded: {error}",
+                traceback=traceback.format_exc(),
+            )
+
+
+registry = Registry()
+"""The one registry of this process."""
+
+
+def track(
+    number: int,
+    name: str,
+    *,
+    claim: str,
+    title: str | None = None,
+    experiment: str = "",
+    kind: Literal["statistical", "deterministic"] = "statistical",
+    version: int = 1,
+    sources: Iterable[str] = ("assay.tasks", "assay.models", "assay.rules", "assay.solvers"),
+    timeout: float = 3600.0,
+) -> Callable[[Body], Body]:
+    """Register the decorated class as a track; see ``assay.protocols.TrackBody`` for what it provides.
+
+    >>> @track(9000, "example", claim="two and two are four", kind="deterministic", sources=())
+    ... class Example:
+    ...     controls = ("control: five",)
+    ...     def trials(self, budget, seeds): ...
+    ...     def measure(self, trial): ...
+    ...     def decide(self, outcomes): ...
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise expected("a track number >= 0", given=repr(number))
+    if not name or not name.replace("-", "").isalnum() or name != name.lower() or name.isdigit():
+        raise expected("a track name of lower-case letters, digits and dashes", given=repr(name))
+
+    def register(body: Body) -> Body:
+        for needed in ("controls", "trials", "measure", "decide"):
+            if needed not in dir(body):
+                raise expected(f"a track class with '{needed}'", given=body.__qualname__, do="see assay.protocols.TrackBody")
+        if not tuple(body.controls):
+            raise expected("at least one control arm", given=f"{body.__qualname__}.controls = ()",
+                           do="a check nobody has seen fail cannot be trusted: name a known-bad subject")
+        doc = (sys.modules[body.__module__].__doc__ or "").strip()
+        registry.add(Track(
+            number=number, name=name, claim=claim, body=body(), title=title or name.replace("-", " ").capitalize(),
+            experiment=experiment or doc, kind=kind, version=version, sources=tuple(sources), module=body.__module__,
+            timeout=timeout,
+        ))
+        return body
+
+    return register

@@ -1,0 +1,366 @@
+"""Frozen results: a Run holds Findings, a Finding holds Measurements, and every one of them survives a JSON round trip.
+
+This module knows no renderer, no engine and no torch: a run made on one machine opens on any other. Reports compute
+nothing, so whatever a reader should see (an interval, a verdict, a picture's points) is already in here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+
+from assay.errors import NotPassed, SchemaError
+
+SCHEMA_VERSION = 1
+"""Raised when a reader of the previous version would misread a file; older files stay readable."""
+
+
+class Verdict(StrEnum):
+    """What the evidence says of a claim. Not run, crashed and undecided are never a pass.
+
+    >>> Verdict.worst([Verdict.PASS, Verdict.INCONCLUSIVE])
+    <Verdict.INCONCLUSIVE: 'INCONCLUSIVE'>
+    """
+
+    PASS = "PASS"
+    PARTIAL = "PARTIAL"
+    STUB = "STUB"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    FAIL = "FAIL"
+    ERROR = "ERROR"
+
+    @property
+    def severity(self) -> int:
+        """0 for PASS up to 5 for ERROR; the order of ``worst``."""
+        return list(Verdict).index(self)
+
+    @property
+    def exit_code(self) -> int:
+        """0 PASS, 1 FAIL, 3 undecided, 4 ERROR (2 is kept for usage errors)."""
+        return {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.ERROR: 4}.get(self, 3)
+
+    @staticmethod
+    def worst(verdicts: Iterable[Verdict]) -> Verdict:
+        """The worst verdict of several; of none at all, INCONCLUSIVE: nothing was shown."""
+        return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.INCONCLUSIVE)
+
+
+class Evidence(StrEnum):
+    """How much evidence a verdict rests on. Computed by ``assay.stats.evidence``, never declared."""
+
+    SMOKE = "smoke"
+    DIRECTIONAL = "directional"
+    CONFIRMED = "confirmed"
+    REPLICATED = "replicated"
+
+
+def _finite_or_text(value: object) -> object:
+    # In a table a NaN is shown, not computed with; as text it survives JSON and compares equal.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_finite_or_text)]
+
+
+class Frozen(BaseModel):
+    """Base of all results: immutable, strict about unknown fields, NaN and infinity kept in JSON as text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Interval(Frozen):
+    """A confidence interval and how it was made."""
+
+    low: float
+    high: float
+    confidence: float
+    method: str
+
+    def __str__(self) -> str:
+        return f"[{self.low:.4g}, {self.high:.4g}] ({self.confidence:.0%}, {self.method})"
+
+
+class Region(Frozen):
+    """The values a claim allows; None is unbounded. Evidence inside it is a PASS, disjoint from it a FAIL."""
+
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        if self.low is None:
+            return "anything" if self.high is None else f"<= {self.high:.4g}"
+        return f">= {self.low:.4g}" if self.high is None else f"{self.low:.4g} to {self.high:.4g}"
+
+
+class Measurement(Frozen):
+    """One number with everything needed to judge it.
+
+    ``n`` counts independent observations (seeds, inputs, test items; ``note`` says which). With n = 1 there is no
+    interval: None, not width 0. ``values`` holds the observations by ``seeds`` when there are few enough to show.
+    """
+
+    name: str
+    value: float | None
+    unit: str = "1"
+    n: int = 1
+    interval: Interval | None = None
+    source: Literal["measured", "derived"] = "measured"
+    region: Region | None = None
+    values: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _one_value_per_seed(self) -> Self:
+        if self.seeds and len(self.seeds) != len(self.values):
+            raise ValueError(f"measurement {self.name!r} has {len(self.values)} values for {len(self.seeds)} seeds")
+        if self.interval is not None and self.n < 2 and self.source == "measured":
+            raise ValueError(f"measurement {self.name!r} has n = {self.n}: a single observation has no interval")
+        return self
+
+
+class Table(Frozen):
+    """Rows for a person to read. Columns are names; numbers stay numbers so that every renderer can sort them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Scalar, ...], ...]
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _rows_fit_columns(self) -> Self:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.title!r}: a row of {len(row)} cells under {len(self.columns)} columns")
+        return self
+
+
+class Series(Frozen):
+    """One line, cloud, band or set of bars of a figure; ``low`` and ``high`` are its band, if it has one."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    style: Literal["line", "dots", "bars"] = "line"
+
+    @model_validator(mode="after")
+    def _same_lengths(self) -> Self:
+        lengths = {len(self.x), len(self.y), *(len(band) for band in (self.low, self.high) if band)}
+        if len(lengths) != 1:
+            raise ValueError(f"series {self.name!r}: x, y, low and high have different lengths")
+        return self
+
+
+class Reference(Frozen):
+    """A labelled line across a figure: a limit, chance level, noise floor."""
+
+    value: float
+    label: str
+    axis: Literal["x", "y"] = "y"
+
+
+class Figure(Frozen):
+    """The data of a picture; ``question`` is its title and what it answers.
+
+    ``xy`` draws ``series``; ``slopes`` draws one line per seed between the arms named in ``categories``; ``heatmap``
+    draws ``grid`` (rows by ``row_names``, columns by ``categories``). ``categories`` name integer x positions.
+    """
+
+    key: str
+    question: str
+    kind: Literal["xy", "slopes", "heatmap"] = "xy"
+    x_label: str = ""
+    y_label: str = ""
+    x_scale: Literal["linear", "log"] = "linear"
+    y_scale: Literal["linear", "log"] = "linear"
+    series: tuple[Series, ...] = ()
+    references: tuple[Reference, ...] = ()
+    categories: tuple[str, ...] = ()
+    row_names: tuple[str, ...] = ()
+    grid: tuple[tuple[float, ...], ...] = ()
+    caption: str = ""
+
+
+class Check(Frozen):
+    """One guard or sub-test inside a finding: what was asked, what came out, why."""
+
+    name: str
+    verdict: Verdict
+    reason: str
+    label: str = ""
+
+
+class Control(Frozen):
+    """A subject whose answer is known beforehand. ``separated`` says whether the check told it for what it is."""
+
+    name: str
+    kind: Literal["known-good", "known-bad"]
+    expected: str
+    observed: str
+    separated: bool
+
+
+class Issue(Frozen):
+    """A diagnosed defect: where, how bad, why, what to do, and a script that reproduces it."""
+
+    title: str
+    location: str
+    severity: Literal["high", "medium", "low"]
+    cause: str
+    fix: str
+    script: str = ""
+
+
+class Failure(Frozen):
+    """A piece of work that raised, hung, ran out of memory or was killed."""
+
+    label: str
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+class Finding(Frozen):
+    """What was claimed of a subject, what came out, and everything a reviewer needs to check it."""
+
+    subject: str
+    claim: str
+    verdict: Verdict
+    reason: str
+    number: int | None = None
+    name: str = ""
+    experiment: str = ""
+    key_finding: str = ""
+    score: float | None = None
+    evidence: Evidence | None = None
+    headline: str | None = None
+    """The name of the measurement that decided, drawn against its region in the overview."""
+    measurements: tuple[Measurement, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    checks: tuple[Check, ...] = ()
+    controls: tuple[Control, ...] = ()
+    issues: tuple[Issue, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    limitations: tuple[str, ...] = ()
+    improvements: tuple[str, ...] = ()
+    varied: tuple[str, ...] = ()
+    """Sources of variance the seed changed: initialisation, data order, split, feedback matrices, ..."""
+    seeds: tuple[int, ...] = ()
+    seconds: float = 0.0
+    rerun: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True for PASS alone."""
+        return self.verdict is Verdict.PASS
+
+    def measurement(self, name: str) -> Measurement:
+        """The measurement called ``name``; KeyError with the known names if there is none."""
+        for measurement in self.measurements:
+            if measurement.name == name:
+                return measurement
+        raise KeyError(f"no measurement {name!r}; there are: {', '.join(m.name for m in self.measurements)}")
+
+    def raise_unless_passed(self) -> Self:
+        """This finding if it passed; otherwise a NotPassed error that says why."""
+        if not self.passed:
+            raise NotPassed(f"{self.subject}: {self.verdict}: {self.reason}", self)
+        return self
+
+
+class Environment(Frozen):
+    """Where and with what a run was made."""
+
+    python: str = ""
+    platform: str = ""
+    cpu: str = ""
+    cores: int = 0
+    threads: int = 1
+    packages: dict[str, str] = {}
+    determinism: dict[str, str] = {}
+    git_revision: str = ""
+    git_dirty: bool | None = None
+
+
+class Run(Frozen):
+    """One verification, audit or benchmark: its findings, in the order asked for."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    kind: Literal["verify", "audit", "bench", "reproduce", "selftest"] = "verify"
+    title: str = ""
+    created: str
+    command: str = ""
+    budget: str = ""
+    seconds: float = 0.0
+    environment: Environment = Environment()
+    config: dict[str, Any] = {}
+    findings: tuple[Finding, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all findings; everything asked for stays in the denominator."""
+        return Verdict.worst(finding.verdict for finding in self.findings)
+
+    @property
+    def counts(self) -> dict[Verdict, int]:
+        """How many findings came out as each verdict, zeros included."""
+        return {verdict: sum(f.verdict is verdict for f in self.findings) for verdict in Verdict}
+
+    def to_json(self) -> str:
+        """The run as indented JSON, the content of ``run.json``."""
+        return self.model_dump_json(indent=1) + "\n"
+
+    @staticmethod
+    def from_json(text: str | bytes, *, where: str = "run") -> Run:
+        """The run stored in ``text``; SchemaError if it is corrupt or from a newer Assay."""
+        try:
+            raw = json.loads(text)
+        except ValueError as error:
+            raise SchemaError(f"{where} is not valid JSON ({error}); it may be truncated: make the run again") from None
+        version = raw.get("schema_version") if isinstance(raw, dict) else None
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise SchemaError(f"{where} is not an Assay run: no schema_version; expected a run.json")
+        if version > SCHEMA_VERSION:
+            raise SchemaError(
+                f"{where} has schema version {version}; this Assay reads up to {SCHEMA_VERSION}: upgrade assay to open it"
+            )
+        try:
+            return Run.model_validate(raw)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "top level"
+            raise SchemaError(
+                f"{where} does not fit schema version {version}: {place}: {first['msg']}; the file was altered or damaged"
+            ) from None
+
+
+def load_run(path: str | Path) -> Run:
+    """The run in a folder or a run.json file.
+
+    Raises SchemaError with one clear line when the file is missing, corrupt or from a newer Assay.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "run.json"
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise SchemaError(f"cannot read {file}: {error.strerror}; expected a run folder or a run.json") from None
+    return Run.from_json(data, where=str(file))
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of run.json."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Run.model_json_schema(mode="serialization")}
