@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from assay.results import Failure, Finding
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from assay.solvers.solution import Solution
 
 Budget = Literal["quick", "standard", "full"]
 BUDGETS: tuple[Budget, ...] = ("quick", "standard", "full")
@@ -21,6 +23,83 @@ class Rule(Protocol):
 
     def backward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """The detached mean loss of the batch, after adding to ``.grad`` of every parameter the rule reaches."""
+
+
+State: TypeAlias = "tuple[Tensor, ...]"
+"""The units of an equilibrium model, one tensor per layer; the first axis of each is the rows of the batch."""
+
+
+@dataclass(frozen=True)
+class Nudge:
+    """How strongly each row is pulled towards its target: the energy gains ``beta * loss_scale * loss``.
+
+    ``beta`` has one entry per row, real or complex. ``anchor`` is the free state, given when the sweep must subtract
+    the antisymmetric part of its couplings, (J - J^T)(s - anchor).
+    """
+
+    beta: Tensor
+    target: Tensor
+    anchor: State | None = None
+
+
+class Clamped(Protocol):
+    """A batch clamped to the inputs of a model: all that is computed once per batch (input drive, normalised weights)."""
+
+    @property
+    def x(self) -> Tensor: ...
+    def repeat(self, phases: int) -> Self:
+        """The same batch ``phases`` times over, so that several nudges relax as one batch."""
+
+
+@runtime_checkable
+class EquilibriumModel(Protocol):
+    """What equilibrium propagation needs of a model: an energy, the sweep that lowers it, and the loss at rest.
+
+    A model is also an ``nn.Module`` whose ``forward(x)`` gives the logits at the free fixed point. The fixed point of
+    ``sweep`` must be a stationary point of ``energy + beta * loss_scale * loss`` (``symmetric``); ``audit_gradient``
+    tells whether it is.
+    """
+
+    @property
+    def loss_scale(self) -> float:
+        """The weight of the loss in the energy (gamma^K for a layered net with weak feedback)."""
+
+    @property
+    def symmetric(self) -> bool:
+        """False when feedback weights differ from forward weights: then no energy exists."""
+
+    def clamp(self, x: Tensor) -> Clamped:
+        """The batch ready to relax; InputError for a wrong shape, an integer dtype or NaN."""
+
+    def start(self, clamped: Any) -> State:
+        """The state before the first sweep, fresh storage."""
+
+    def sweep(self, clamped: Any, state: State, nudge: Nudge | None = None) -> State:
+        """One sweep over all units, as a pure function: differentiable, and complex when the state is."""
+
+    def relax(
+        self, clamped: Any, state: State, *, sweeps: int, tolerance: float | None = None, nudge: Nudge | None = None,
+        trace: bool = False,
+    ) -> Solution:
+        """The same sweeps by the fastest kernel there is; may overwrite ``state``."""
+
+    def energy(self, clamped: Any, state: State) -> Tensor:
+        """The energy of each row, without the loss."""
+
+    def logits(self, state: State) -> Tensor:
+        """The output read from a state."""
+
+    def row_losses(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss of each row given its output; ``target`` holds class indices."""
+
+    def add_energy_gradient(self, clamped: Any, state: State, weights: Tensor) -> None:
+        """Add to ``.grad`` the sum over rows of ``weights`` times the derivative of the row's energy (its real part)."""
+
+    def add_tangent_gradient(self, clamped: Any, state: State, direction: State, weight: float) -> None:
+        """Add to ``.grad`` ``weight`` times the change of the summed energy's parameter derivative along ``direction``."""
+
+    def add_readout_gradient(self, state: State, target: Tensor) -> Tensor:
+        """Add the exact gradient of parameters that only read the free state; the detached mean loss there."""
 
 
 @dataclass(frozen=True)
@@ -160,3 +239,11 @@ class Executor(Protocol):
     """Runs cells somewhere and yields each result as it is ready, in any order; every cell yields exactly once."""
 
     def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[CellResult]: ...
+
+
+class Watcher(Protocol):
+    """What a progress display listens to: rows (tracks, tasks) with their cells, events, and verdicts as they fall."""
+
+    def planned(self, titles: Mapping[str, str], cells: Mapping[str, Sequence[Cell]]) -> None: ...
+    def event(self, event: CellEvent) -> None: ...
+    def decided(self, row: str, finding: Finding) -> None: ...

@@ -1,1 +1,49 @@
-"""cli."""
+"""The command line: one file per command, each the same call as in Python with the same names and defaults.
+
+Nothing here imports torch before a command that needs it runs, so ``assay --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line; user errors are one line on stderr and exit code 2, never a traceback."""
+    from assay.errors import AssayError
+
+    try:
+        _app()()
+    except AssayError as error:
+        sys.stderr.write(f"assay: {error}\n")
+        raise SystemExit(USAGE_ERROR) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("\nassay: stopped; finished cells are kept, the same command goes on from here\n")
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(0) from None
+
+
+def _app():  # type: ignore[no-untyped-def]
+    import typer
+
+    from assay.cli import describe, plan, selftest, tracks, verify
+
+    app = typer.Typer(
+        name="assay",
+        help="Tells how much of a claim about a neural network or a learning rule is true.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command("verify")(verify.verify_command)
+    app.command("tracks")(tracks.tracks_command)
+    app.command("describe")(describe.describe_command)
+    app.command("plan")(plan.plan_command)
+    app.command("selftest")(selftest.selftest_command)
+    return app

@@ -1,0 +1,43 @@
+# Every target creates .venv by itself; nothing is reinstalled while pyproject.toml and constraints.txt are unchanged.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+RUN    := env -u PYTHONPATH
+
+.PHONY: verify test test-slow lint bench docs web clean
+
+verify: $(VENV)/.installed
+	$(RUN) $(BIN)/assay verify --out assay-runs/verify
+
+test: $(VENV)/.test lint
+	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+
+test-slow: $(VENV)/.test
+	$(RUN) $(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.test
+	$(RUN) $(BIN)/python -m benchmarks
+
+docs: $(VENV)/.test
+	$(RUN) $(BIN)/python -m docs.build
+
+web:
+	cd web && npm ci && npm run build
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e ".[control]"
+	touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(PIP) -e ".[test,control,tune,ray,docs]"
+	touch $@

@@ -1,0 +1,49 @@
+"""What several commands share: the console, settings with plugins loaded, verdicts in words, signs and colour."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from assay.results import Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from assay.config import Settings
+
+SIGNS = {
+    Verdict.PASS: ("✓", "green"),
+    Verdict.PARTIAL: ("◐", "yellow"),
+    Verdict.STUB: ("○", "bright_black"),
+    Verdict.INCONCLUSIVE: ("?", "yellow"),
+    Verdict.FAIL: ("✗", "red"),
+    Verdict.ERROR: ("!", "magenta"),
+}
+
+
+@cache
+def console() -> Console:
+    """The console of this process; plain text when it is not a terminal, no colour under NO_COLOR."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), no_color="NO_COLOR" in os.environ or None)
+
+
+def sign(verdict: Verdict) -> str:
+    """A verdict as sign and word in rich markup: never colour alone."""
+    mark, colour = SIGNS[verdict]
+    return f"[{colour}]{mark} {verdict.value}[/{colour}]"
+
+
+def settings(**flags: Any) -> Settings:
+    """Settings of this invocation, with the plugins they name imported into the registry."""
+    from assay.config import load
+    from assay.registry import registry
+
+    loaded = load(**flags)
+    for plugin in loaded.plugins:
+        registry.load_module(plugin)
+    return loaded

@@ -1,0 +1,33 @@
+"""``assay describe``: one track in full, before anything is run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def describe_command(track: Annotated[str, typer.Argument(help="Number or name; see: assay tracks")]) -> None:
+    """Say what a track claims, how it is tested, which controls it must tell apart and what each budget costs in cells."""
+    from rich.markup import escape
+
+    from assay.cli.common import console, settings
+    from assay.protocols import BUDGETS
+    from assay.registry import registry
+    from assay.verify import SEEDS
+
+    settings()
+    found = registry.find(track)
+    out = console()
+    out.print(f"[bold]Track {found.number}: {escape(found.title)}[/bold]  ({found.name}, {found.kind}, version {found.version})")
+    out.print(f"\n[bold]Claim[/bold]\n  {escape(found.claim)}")
+    out.print(f"\n[bold]Experiment[/bold]\n  {escape(found.experiment)}")
+    out.print("\n[bold]Controls it must tell apart[/bold]")
+    for control in found.body.controls:
+        out.print(f"  {escape(control)}")
+    out.print("\n[bold]Cost[/bold]")
+    for budget in BUDGETS:
+        seeds = range(42, 42 + SEEDS[budget])
+        cells = list(found.body.trials(budget, seeds))
+        out.print(f"  {budget:9s} {SEEDS[budget]:3d} seeds  {len(cells):4d} cells")
+    out.print(f"\n[bold]Run[/bold]\n  assay verify {found.number} --budget standard")

@@ -1,0 +1,198 @@
+"""Live progress: a table in a terminal, plain lines elsewhere, and ``progress.json`` for the viewer."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.protocols import Cell, CellEvent
+from assay.results import Finding, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+WRITE_SECONDS = 1.0
+
+
+@dataclass
+class Row:
+    """The state of one track or task while it runs."""
+
+    title: str
+    total: int
+    done: int = 0
+    cached: int = 0
+    failed: int = 0
+    running: dict[str, float] = field(default_factory=dict)
+    verdict: Verdict | None = None
+
+
+class Progress:
+    """A Watcher that keeps the counts; the displays below only draw them."""
+
+    def __init__(self, folder: Path | None, workers: int | None) -> None:
+        from assay.engine import CostModel
+
+        self.rows: dict[str, Row] = {}
+        self.started = time.time()
+        self._row_of: dict[str, list[str]] = {}
+        self._waiting: dict[str, int] = {}
+        self._costs = CostModel()
+        self._workers = workers or os.cpu_count() or 1
+        self._file = folder / "progress.json" if folder else None
+        self._written = 0.0
+
+    def planned(self, titles: Mapping[str, str], cells: Mapping[str, Sequence[Cell]]) -> None:
+        """Take the plan: rows and their cells."""
+        for key, title in titles.items():
+            keys = dict.fromkeys(cell.key for cell in cells[key])
+            self.rows[key] = Row(title, len(keys))
+            for cell_key in keys:
+                self._row_of.setdefault(cell_key, []).append(key)
+            for cell in {cell.key: cell for cell in cells[key]}.values():
+                self._waiting[cell.group] = self._waiting.get(cell.group, 0) + 1
+        self._save(force=True)
+
+    def event(self, event: CellEvent) -> None:
+        """Take one event of the engine."""
+        if event.kind == "planned":
+            return
+        for key in self._row_of.get(event.cell.key, ()):
+            row = self.rows[key]
+            if event.kind == "started":
+                row.running[event.cell.key] = time.monotonic()
+            else:
+                row.running.pop(event.cell.key, None)
+                row.done += event.kind in ("done", "cached")
+                row.cached += event.kind == "cached"
+                row.failed += event.kind == "failed"
+        if event.kind == "started" or event.kind == "cached":
+            self._waiting[event.cell.group] = max(self._waiting.get(event.cell.group, 0) - 1, 0)
+        if event.kind in ("done", "cached"):
+            self._costs.learn(event.cell.group, event.seconds)
+        self._save()
+
+    def decided(self, row: str, finding: Finding) -> None:
+        """Take a verdict."""
+        self.rows[row].verdict = finding.verdict
+        self._save(force=True)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated seconds until every cell is done; None while nothing has finished."""
+        running: dict[str, list[float]] = {}
+        now = time.monotonic()
+        for row in self.rows.values():
+            for started in row.running.values():
+                running.setdefault("", []).append(now - started)
+        return self._costs.left(self._waiting, running, self._workers)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What ``progress.json`` holds."""
+        tracks = [
+            {
+                "number": int(key) if key.isdigit() else None, "name": row.title, "done": row.done,
+                "running": len(row.running), "failed": row.failed, "total": row.total,
+                "verdict": row.verdict.value if row.verdict else None,
+            }
+            for key, row in self.rows.items()
+        ]
+        return {"started": self.started, "updated": time.time(), "tracks": tracks, "seconds_left": self.seconds_left}
+
+    def _save(self, *, force: bool = False) -> None:
+        if self._file is None or (not force and time.monotonic() - self._written < WRITE_SECONDS):
+            return
+        from assay.engine import write_atomically
+
+        self._written = time.monotonic()
+        write_atomically(self._file, json.dumps(self.snapshot()).encode())
+
+
+class PlainProgress(Progress):
+    """One line when a plan is made, when a cell fails and when a verdict falls: for logs and pipes."""
+
+    def planned(self, titles: Mapping[str, str], cells: Mapping[str, Sequence[Cell]]) -> None:
+        super().planned(titles, cells)
+        self._say(f"{len(titles)} rows, {len(self._row_of)} cells planned")
+
+    def event(self, event: CellEvent) -> None:
+        super().event(event)
+        if event.kind == "failed":
+            self._say(f"failed: {event.cell.label} after {event.seconds:.1f} s")
+
+    def decided(self, row: str, finding: Finding) -> None:
+        super().decided(row, finding)
+        state = self.rows[row]
+        left = self.seconds_left
+        rest = f", about {clock(left)} left" if left else ""
+        self._say(f"{finding.verdict.value:12s} {row} {state.title} ({state.done} cells, {state.cached} from the store{rest})")
+
+    @staticmethod
+    def _say(line: str) -> None:
+        from assay.cli.common import console
+
+        console().print(line, markup=False)
+
+
+@contextmanager
+def watch(folder: Path | None, *, workers: int | None = None) -> Iterator[Progress]:
+    """A progress display for the length of a run: live in a terminal, plain lines otherwise."""
+    from assay.cli.common import console
+
+    out = console()
+    if not out.is_terminal:
+        yield PlainProgress(folder, workers)
+        return
+    from rich.live import Live
+
+    progress = Progress(folder, workers)
+    with Live(get_renderable=lambda: _table(progress), console=out, refresh_per_second=5, transient=True):
+        yield progress
+
+
+def clock(seconds: float) -> str:
+    """Seconds for a person.
+
+    >>> clock(8), clock(75), clock(7300)
+    ('8 s', '1 min 15 s', '2 h 01 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _table(progress: Progress) -> RenderableType:
+    from rich import box
+    from rich.markup import escape
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    from assay.cli.common import sign
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("track", ratio=3, no_wrap=True, overflow="ellipsis")
+    table.add_column("", ratio=2)
+    table.add_column("done", justify="right", no_wrap=True)
+    table.add_column("running", justify="right", no_wrap=True)
+    table.add_column("failed", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True, min_width=14)
+    for key, row in progress.rows.items():
+        table.add_row(
+            escape(key), escape(row.title), ProgressBar(total=row.total, completed=row.done + row.failed),
+            f"{row.done}/{row.total}", str(len(row.running) or ""),
+            Text(str(row.failed or ""), style="magenta"), sign(row.verdict) if row.verdict else Text("…", style="bright_black"),
+        )
+    left = progress.seconds_left
+    table.caption = f"{clock(time.time() - progress.started)} elapsed" + (f", about {clock(left)} left" if left else "")
+    return table

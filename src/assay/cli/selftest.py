@@ -1,0 +1,53 @@
+"""``assay selftest``: do the checks tell known-good from known-bad?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def selftest_command(
+    tracks: Annotated[list[str] | None, typer.Argument(help="Tracks to test; track 0 by default, 'all' for every one.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the cells and the report.")] = None,
+) -> None:
+    """Run planted faults and their healthy twins; print sensitivity and specificity with exact bounds."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    from assay import stats
+    from assay.cli.common import console, settings
+    from assay.cli.progress import watch
+    from assay.reports import save_report
+    from assay.verify import DEFAULT_ROOT, command_line, verify
+
+    chosen = settings(seeds=seeds, workers=workers, out=str(out) if out else None)
+    folder = Path(chosen.out) if chosen.out else None
+    names = tracks or ["0"]
+    with watch(folder, workers=chosen.workers) as watcher:
+        run = verify(
+            *(() if names == ["all"] else names), seeds=chosen.seeds, workers=chosen.workers,
+            store=(folder or DEFAULT_ROOT) / "cells", watcher=watcher, command=command_line(),
+        )
+    run = run.model_copy(update={"kind": "selftest", "title": "Self-test"})
+    save_report(run, folder or DEFAULT_ROOT / run.id)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("track", "control", "kind", "expected", "observed", "told apart"):
+        table.add_column(column)
+    controls = [(finding, control) for finding in run.findings for control in finding.controls]
+    for finding, control in controls:
+        told = "[green]✓ yes[/green]" if control.separated else "[red]✗ no[/red]"
+        table.add_row(
+            str(finding.number), escape(control.name), control.kind, escape(control.expected), escape(control.observed), told
+        )
+    out_console = console()
+    out_console.print(table)
+    for measurement in stats.calibration([control for _, control in controls]):
+        out_console.print(f"{measurement.name}: {measurement.value:.1%} of {measurement.n}, {measurement.interval}")
+    failed = not controls or any(not control.separated for _, control in controls)
+    errors = any(finding.failures for finding in run.findings)
+    raise typer.Exit(4 if errors else 1 if failed else 0)

@@ -1,0 +1,39 @@
+"""``assay tracks``: the numbered claims that can be verified here."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def tracks_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the tracks: number, name, claim. A plugin that cannot be loaded is listed as ERROR."""
+    from assay.cli.common import console, settings
+    from assay.registry import registry
+
+    settings()
+    found = registry.ordered()
+    if as_json:
+        rows = [{"number": t.number, "name": t.name, "title": t.title, "claim": t.claim, "kind": t.kind} for t in found]
+        broken = [{"plugin": name, "error": failure.message} for name, failure in registry.broken.items()]
+        typer.echo(json.dumps({"tracks": rows, "broken": broken}, indent=1))
+    else:
+        from rich import box
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("#", justify="right")
+        table.add_column("name", style="bold", no_wrap=True)
+        table.add_column("claim", ratio=1)
+        for track in found:
+            table.add_row(str(track.number), track.name, escape(track.claim))
+        for name, failure in registry.broken.items():
+            table.add_row("!", f"[magenta]{escape(name)}[/magenta]", f"[magenta]ERROR[/magenta] {escape(failure.message)}")
+        console().print(table)
+    if registry.broken:
+        raise typer.Exit(4)

@@ -1,0 +1,51 @@
+"""``assay verify``: run tracks and leave a report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from assay.results import Run
+
+
+def verify_command(
+    tracks: Annotated[list[str] | None, typer.Argument(help="Numbers or names; all tracks if none is given.")] = None,
+    budget: Annotated[str | None, typer.Option(help="quick, standard or full: sets the cost.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")] = None,
+    seed: Annotated[int | None, typer.Option(help="First seed [default: 42].")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report [default: assay-runs/<id>].")] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first FAIL or ERROR.")] = False,
+) -> None:
+    """Verify claims: run their cells, decide, and write index.html, report.md, run.json and junit.xml.
+
+    The same command continues a killed run. Exit code: 0 all PASS, 1 FAIL, 3 undecided, 4 ERROR.
+    """
+    from assay.cli.common import settings
+    from assay.cli.progress import watch
+    from assay.engine import LocalExecutor
+    from assay.verify import DEFAULT_ROOT, command_line, verify
+
+    chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None)
+    executor = LocalExecutor(chosen.workers)
+    folder = Path(chosen.out) if chosen.out else None
+    with watch(folder, workers=chosen.workers) as watcher:
+        run = verify(
+            *(tracks or ()), budget=chosen.budget, seeds=chosen.seeds, seed=chosen.seed,
+            store=(folder or DEFAULT_ROOT) / "cells", fail_fast=fail_fast, executor=executor, watcher=watcher,
+            command=command_line(),
+        )
+    finish(run, folder or DEFAULT_ROOT / run.id)
+
+
+def finish(run: Run, folder: Path) -> None:
+    """Write the report, print the summary, exit with the code of the verdict."""
+    from assay.cli.summary import print_summary
+    from assay.reports import save_report
+
+    save_report(run, folder)
+    print_summary(run, folder)
+    raise typer.Exit(run.verdict.exit_code)

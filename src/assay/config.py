@@ -1,0 +1,92 @@
+"""Settings from ``assay.toml`` or ``[tool.assay]`` in pyproject.toml, the environment and the command line.
+
+The command line wins over the environment, the environment over the file. An unknown key is an error with a suggestion:
+a misspelt setting that is silently ignored is a wrong experiment.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+from assay.errors import ConfigError, unknown
+from assay.protocols import BUDGETS, Budget
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a command needs to know besides its arguments; None means the command's own default."""
+
+    budget: Budget = "quick"
+    seeds: int | None = None
+    seed: int = 42
+    workers: int | None = None
+    out: str | None = None
+    data: str | None = None
+    plugins: tuple[str, ...] = ()
+
+
+def load(folder: Path | None = None, *, environment: Mapping[str, str] | None = None, **flags: Any) -> Settings:
+    """Settings for a command run in ``folder``; ``flags`` are command-line values, None where not given."""
+    settings = _apply(Settings(), *_from_file(folder or Path.cwd()))
+    settings = _apply(settings, _from_environment(os.environ if environment is None else environment), "the environment")
+    return _apply(settings, {name: value for name, value in flags.items() if value is not None}, "the command line")
+
+
+def _from_file(folder: Path) -> tuple[dict[str, Any], str]:
+    for name in ("assay.toml", "pyproject.toml"):
+        file = folder / name
+        if not file.is_file():
+            continue
+        try:
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} is not valid TOML: {error}") from None
+        section = content if name == "assay.toml" else content.get("tool", {}).get("assay")
+        if section is not None:
+            return dict(section), str(file)
+    return {}, ""
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for variable, text in environment.items():
+        if not variable.startswith("ASSAY_"):
+            continue
+        name = variable.removeprefix("ASSAY_").lower()
+        if name in ("seeds", "seed", "workers"):
+            try:
+                values[name] = int(text)
+            except ValueError:
+                raise ConfigError(f"expected a whole number in {variable}; given '{text}'") from None
+        else:
+            values[name] = tuple(text.split()) if name == "plugins" else text
+    return values
+
+
+def _apply(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
+    known = [field.name for field in fields(Settings)]
+    for name, value in values.items():
+        if name not in known:
+            raise ConfigError(f"{unknown('setting', name, known)} (in {where})")
+        _check(name, value, where)
+    if "plugins" in values:
+        values = {**values, "plugins": tuple(values["plugins"])}
+    return replace(settings, **values)
+
+
+def _check(name: str, value: Any, where: str) -> None:
+    if name == "budget" and value not in BUDGETS:
+        raise ConfigError(f"{unknown('budget', value, BUDGETS)} (in {where})")
+    if name in ("seeds", "workers") and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ConfigError(f"expected {name} >= 1; given {value!r} (in {where})")
+    if name == "seed" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ConfigError(f"expected seed >= 0; given {value!r} (in {where})")
+    if name in ("out", "data") and not isinstance(value, str | Path):
+        raise ConfigError(f"expected a path for {name}; given {value!r} (in {where})")
+    if name == "plugins" and not (isinstance(value, list | tuple) and all(isinstance(cast(object, v), str) for v in value)):
+        raise ConfigError(f"expected a list of module names for plugins; given {value!r} (in {where})")

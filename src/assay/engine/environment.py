@@ -1,0 +1,72 @@
+"""Where a run was made: versions, processor, threads, determinism flags, git revision."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from assay.results import Environment
+
+PACKAGES = ("assay", "torch", "numpy", "scipy", "scikit-learn", "gymnasium", "e3nn", "ray")
+
+
+def capture(folder: Path | None = None) -> Environment:
+    """The environment of this process; git facts are those of ``folder`` (the current one by default)."""
+    revision, dirty = _git(folder or Path.cwd())
+    return Environment(
+        python=platform.python_version(),
+        platform=platform.platform(),
+        cpu=_cpu(),
+        cores=os.cpu_count() or 0,
+        threads=1,
+        packages=_versions(),
+        determinism=_determinism(),
+        git_revision=revision,
+        git_dirty=dirty,
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _determinism() -> dict[str, str]:
+    flags = {name: os.environ[name] for name in ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG") if name in os.environ}
+    if (torch := sys.modules.get("torch")) is not None:
+        flags["torch.deterministic_algorithms"] = str(torch.are_deterministic_algorithms_enabled())
+    return {**flags, "threads per worker": "1"}
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _git(folder: Path) -> tuple[str, bool | None]:
+    def ask(*arguments: str) -> str | None:
+        try:
+            answer = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return answer.stdout.strip() if answer.returncode == 0 else None
+
+    revision = ask("rev-parse", "HEAD")
+    if not revision:
+        return "", None
+    status = ask("status", "--porcelain")
+    return revision, None if status is None else bool(status)

@@ -1,0 +1,63 @@
+"""Content hashes of cells: the same work has the same key on every machine, and changed code or data has another."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from assay.errors import InputError
+
+
+def canonical(value: Any) -> str:
+    """Canonical JSON of ``value``: sorted keys, no spaces; InputError if it is not plain JSON data.
+
+    >>> canonical({"b": 1, "a": (2.5, None)})
+    '{"a":[2.5,null],"b":1}'
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"expected JSON data (numbers, text, lists, dicts); given {type(value).__name__}: {error}") from None
+
+
+def content_key(identity: Mapping[str, Any]) -> str:
+    """The key of a cell: 32 hex digits of the SHA-256 of everything its result depends on."""
+    return hashlib.sha256(canonical(dict(identity)).encode()).hexdigest()[:32]
+
+
+def fingerprint(modules: Iterable[str]) -> str:
+    """A digest of the source code of modules and packages (with all their files), without importing them.
+
+    It goes into every cell's key, so that a result is never answered by code that has since changed.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(set(modules)):
+        digest.update(name.encode())
+        digest.update(_source_digest(name).encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _source_digest(name: str) -> str:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        return "absent"
+    files: list[Path] = []
+    if spec.submodule_search_locations:
+        for folder in spec.submodule_search_locations:
+            files += sorted(p for p in Path(folder).rglob("*") if p.suffix in {".py", ".json"} and p.is_file())
+    elif spec.origin:
+        files = [Path(spec.origin)]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,196 @@
+"""Tracks in, Run out: look tracks up, expand them to cells, run the cells, decide each track, gather the findings."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from assay import stats
+from assay.engine import LocalExecutor, Store, capture, content_key, execute, fingerprint
+from assay.errors import InputError, expected, unknown
+from assay.protocols import BUDGETS, Budget, Cell, CellEvent, CellResult, Executor, Outcome, Outcomes, Trial, Watcher
+from assay.registry import Track, registry
+from assay.results import Failure, Finding, Run, Verdict
+
+SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
+DEFAULT_ROOT = Path("assay-runs")
+
+
+def verify(
+    *tracks: int | str,
+    budget: Budget = "quick",
+    seeds: int | None = None,
+    seed: int = 42,
+    workers: int | None = None,
+    store: str | Path | None = None,
+    fail_fast: bool = False,
+    executor: Executor | None = None,
+    watcher: Watcher | None = None,
+    command: str | None = None,
+) -> Run:
+    """The run of the named tracks (all of them by default), each decided over its seeds.
+
+    ``budget`` sets the cost; the evidence level is computed from what was really run. Finished cells live in ``store``
+    (``assay-runs/cells`` by default): the same call after a kill redoes only what is missing, and asking for more seeds
+    adds only their cells. A cell that raises, hangs or dies makes its track an ERROR; the others finish.
+
+    >>> verify(0, seeds=3).verdict                                        # doctest: +SKIP
+    <Verdict.PASS: 'PASS'>
+    """
+    start = time.perf_counter()
+    if budget not in BUDGETS:
+        raise InputError(unknown("budget", budget, BUDGETS))
+    count = SEEDS[budget] if seeds is None else seeds
+    if isinstance(count, bool) or count < 1:
+        raise expected("seeds >= 1", given=f"seeds={seeds}")
+    if seed < 0:
+        raise expected("seed >= 0", given=f"seed={seed}")
+    chosen = [registry.find(key) for key in dict.fromkeys(map(str, tracks))] if tracks else registry.ordered()
+    chosen = list({track.number: track for track in chosen}.values())
+    seed_list = tuple(range(seed, seed + count))
+    planned = {track.number: plan(track, budget, seed_list) for track in chosen}
+    place = Store(Path(store) if store is not None else DEFAULT_ROOT / "cells")
+    findings = _run(chosen, planned, place, executor or LocalExecutor(workers), watcher, fail_fast, seed_list)
+    rerun = f"--budget {budget} --seeds {count} --seed {seed}"
+    finished = [
+        findings[t.number].model_copy(update={"rerun": f"assay verify {t.number} {rerun}"}) for t in chosen
+    ]
+    if not tracks:
+        finished += [_broken(name, failure) for name, failure in registry.broken.items()]
+    now = datetime.now(UTC)
+    identity = {"tracks": [t.number for t in chosen], "budget": budget, "seeds": list(seed_list), "at": now.isoformat()}
+    return Run(
+        id=f"{now:%Y%m%d-%H%M%S}-{content_key(identity)[:6]}",
+        kind="verify",
+        title="Verification results",
+        created=now.isoformat(timespec="seconds"),
+        command=command or f"assay verify {' '.join(map(str, tracks))} {rerun}",
+        budget=budget,
+        seconds=time.perf_counter() - start,
+        environment=capture(),
+        config={"budget": budget, "seeds": list(seed_list), "damaged cells redone": place.damaged},
+        findings=tuple(finished),
+    )
+
+
+def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
+    """The cells of one track, each under a key of everything its result depends on."""
+    code = fingerprint([*track.sources, track.module, "assay.seeding"])
+    data_hash = getattr(track.body, "data_hash", None)
+    cells = []
+    for trial in track.body.trials(budget, seeds):
+        payload = {
+            "module": track.module, "track": track.number, "arm": trial.arm, "seed": trial.seed,
+            "budget": trial.budget, "config": dict(trial.config),
+        }
+        identity = {
+            **payload, "name": track.name, "version": track.version, "code": code,
+            "data": data_hash(trial) if data_hash else "",
+        }
+        cells.append(Cell(
+            key=content_key(identity), target="assay.verify:measure_cell", payload=payload,
+            label=f"track {track.number} {trial.arm} seed {trial.seed}",
+            group=f"{track.name}/{trial.budget}/{trial.arm}", timeout=track.timeout,
+        ))
+    if not cells:
+        raise InputError(f"track {track.number} '{track.name}' planned no trials for budget {budget}")
+    return cells
+
+
+def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one trial; called by name inside a worker process."""
+    importlib.import_module(payload["module"])
+    track = registry.tracks[payload["track"]]
+    return dict(track.body.measure(_trial(payload)))
+
+
+def _trial(payload: Mapping[str, Any]) -> Trial:
+    return Trial(arm=payload["arm"], seed=payload["seed"], budget=payload["budget"], config=payload["config"])
+
+
+def _run(
+    tracks: Sequence[Track], planned: Mapping[int, Sequence[Cell]], store: Store, executor: Executor,
+    watcher: Watcher | None, fail_fast: bool, seeds: tuple[int, ...],
+) -> dict[int, Finding]:
+    """Every track's finding by number; tracks are decided as soon as their last cell is in."""
+    if watcher is not None:
+        watcher.planned(
+            {str(track.number): track.title for track in tracks},
+            {str(number): cells for number, cells in planned.items()},
+        )
+    results: dict[str, CellResult] = {}
+    findings: dict[int, Finding] = {}
+    missing = {track.number: {cell.key for cell in planned[track.number]} for track in tracks}
+    every_cell = [cell for track in tracks for cell in planned[track.number]]
+    stream = execute(every_cell, store=store, executor=executor, notify=watcher.event if watcher else _ignore)
+    for result in stream:
+        results[result.cell.key] = result
+        for track in tracks:
+            waiting = missing[track.number]
+            waiting.discard(result.cell.key)
+            if waiting or track.number in findings:
+                continue
+            finding = decide(track, [results[cell.key] for cell in planned[track.number]], seeds)
+            findings[track.number] = finding
+            if watcher is not None:
+                watcher.decided(str(track.number), finding)
+        if fail_fast and any(f.verdict in (Verdict.FAIL, Verdict.ERROR) for f in findings.values()):
+            break
+    stream.close()
+    for track in tracks:
+        if track.number not in findings:
+            findings[track.number] = _describe(track, Finding(
+                subject=track.title, claim=track.claim, verdict=Verdict.INCONCLUSIVE,
+                reason="not finished: an earlier track failed and --fail-fast stopped the run",
+            ), (), 0.0)
+    return findings
+
+
+def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) -> Finding:
+    """The finding of one track from the results of its cells, with the central guards applied."""
+    outcomes = Outcomes(tuple(Outcome(_trial(r.cell.payload), r.record, r.failure, r.seconds) for r in results))
+    seconds = sum(result.seconds for result in results)
+    failures = outcomes.failures
+    try:
+        finding = track.body.decide(outcomes)
+    except Exception as error:
+        failures = (*failures, Failure(
+            label=f"track {track.number} decide", kind=type(error).__name__, message=str(error),
+            traceback=traceback.format_exc(),
+        ))
+        finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
+    finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
+    return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=len(seeds))
+
+
+def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: float) -> Finding:
+    return finding.model_copy(update={
+        "number": track.number, "name": track.name, "subject": finding.subject or track.title, "claim": track.claim,
+        "experiment": finding.experiment or track.experiment, "seeds": seeds, "seconds": seconds,
+    })
+
+
+def _broken(name: str, failure: Failure) -> Finding:
+    return Finding(
+        subject=f"plugin {name}", name=name, claim="This plugin's tracks can be loaded.", verdict=Verdict.ERROR,
+        reason=failure.message, failures=(failure,),
+    )
+
+
+def _ignore(event: CellEvent) -> None:
+    del event
+
+
+def command_line() -> str:
+    """The command that started this process, ready to paste into a shell."""
+    return shlex.join(["assay", *sys.argv[1:]])
+
+
+__all__ = ["DEFAULT_ROOT", "SEEDS", "command_line", "decide", "measure_cell", "plan", "verify"]

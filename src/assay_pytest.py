@@ -1,0 +1,1 @@
+"""The pytest plugin of Assay, beside the package so that pytest stays fast."""
