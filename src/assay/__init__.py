@@ -37,7 +37,7 @@ _HOMES = {
 }
 _SUBMODULES = ("models", "tasks", "symmetry", "stats", "errors", "results")
 
-__all__ = [*_HOMES, *_SUBMODULES]  # noqa: PLE0604
+__all__ = [*_HOMES, *_SUBMODULES]
 
 
 def __getattr__(name: str) -> Any:

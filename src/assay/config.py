@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from assay.errors import ConfigError, unknown
 from assay.protocols import BUDGETS, Budget
@@ -33,7 +33,8 @@ class Settings:
 def load(folder: Path | None = None, *, environment: Mapping[str, str] | None = None, **flags: Any) -> Settings:
     """Settings for a command run in ``folder``; ``flags`` are command-line values, None where not given."""
     settings = _apply(Settings(), *_from_file(folder or Path.cwd()))
-    settings = _apply(settings, _from_environment(os.environ if environment is None else environment), "the environment")
+    variables = os.environ if environment is None else environment
+    settings = _apply(settings, _from_environment(variables), "the environment")
     return _apply(settings, {name: value for name, value in flags.items() if value is not None}, "the command line")
 
 
@@ -88,5 +89,5 @@ def _check(name: str, value: Any, where: str) -> None:
         raise ConfigError(f"expected seed >= 0; given {value!r} (in {where})")
     if name in ("out", "data") and not isinstance(value, str | Path):
         raise ConfigError(f"expected a path for {name}; given {value!r} (in {where})")
-    if name == "plugins" and not (isinstance(value, list | tuple) and all(isinstance(cast(object, v), str) for v in value)):
+    if name == "plugins" and not (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)):
         raise ConfigError(f"expected a list of module names for plugins; given {value!r} (in {where})")

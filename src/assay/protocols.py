@@ -61,6 +61,9 @@ class EquilibriumModel(Protocol):
     """
 
     @property
+    def classes(self) -> int: ...
+
+    @property
     def loss_scale(self) -> float:
         """The weight of the loss in the energy (gamma^K for a layered net with weak feedback)."""
 
@@ -78,10 +81,21 @@ class EquilibriumModel(Protocol):
         """One sweep over all units, as a pure function: differentiable, and complex when the state is."""
 
     def relax(
-        self, clamped: Any, state: State, *, sweeps: int, tolerance: float | None = None, nudge: Nudge | None = None,
+        self,
+        clamped: Any,
+        state: State,
+        *,
+        sweeps: int,
+        tolerance: float | None = None,
+        nudge: Nudge | None = None,
         trace: bool = False,
     ) -> Solution:
         """The same sweeps by the fastest kernel there is; may overwrite ``state``."""
+
+    def tangent(
+        self, clamped: Any, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
+    ) -> Solution:
+        """How the free fixed point ``state`` moves per unit of beta."""
 
     def energy(self, clamped: Any, state: State) -> Tensor:
         """The energy of each row, without the loss."""
@@ -96,7 +110,10 @@ class EquilibriumModel(Protocol):
         """Add to ``.grad`` the sum over rows of ``weights`` times the derivative of the row's energy (its real part)."""
 
     def add_tangent_gradient(self, clamped: Any, state: State, direction: State, weight: float) -> None:
-        """Add to ``.grad`` ``weight`` times the change of the summed energy's parameter derivative along ``direction``."""
+        """Add to ``.grad`` ``weight`` times d/dtheta <dE/ds, direction>, the change of dE/dtheta as the state moves so.
+
+        A model without an energy puts minus its vector field in the place of dE/ds.
+        """
 
     def add_readout_gradient(self, state: State, target: Tensor) -> Tensor:
         """Add the exact gradient of parameters that only read the free state; the detached mean loss there."""

@@ -140,16 +140,30 @@ def track(
     def register(body: Body) -> Body:
         for needed in ("controls", "trials", "measure", "decide"):
             if needed not in dir(body):
-                raise expected(f"a track class with '{needed}'", given=body.__qualname__, do="see assay.protocols.TrackBody")
-        if not tuple(body.controls):
-            raise expected("at least one control arm", given=f"{body.__qualname__}.controls = ()",
-                           do="a check nobody has seen fail cannot be trusted: name a known-bad subject")
+                see = "see assay.protocols.TrackBody"
+                raise expected(f"a track class with '{needed}'", given=body.__qualname__, do=see)
+        if not tuple(getattr(body, "controls", ())):
+            raise expected(
+                "at least one control arm",
+                given=f"{body.__qualname__}.controls = ()",
+                do="a check nobody has seen fail cannot be trusted: name a known-bad subject",
+            )
         doc = (sys.modules[body.__module__].__doc__ or "").strip()
-        registry.add(Track(
-            number=number, name=name, claim=claim, body=body(), title=title or name.replace("-", " ").capitalize(),
-            experiment=experiment or doc, kind=kind, version=version, sources=tuple(sources), module=body.__module__,
-            timeout=timeout,
-        ))
+        registry.add(
+            Track(
+                number=number,
+                name=name,
+                claim=claim,
+                body=body(),
+                title=title or name.replace("-", " ").capitalize(),
+                experiment=experiment or doc,
+                kind=kind,
+                version=version,
+                sources=tuple(sources),
+                module=body.__module__,
+                timeout=timeout,
+            )
+        )
         return body
 
     return register

@@ -334,7 +334,7 @@ class Run(Frozen):
             raise SchemaError(f"{where} is not an Assay run: no schema_version; expected a run.json")
         if version > SCHEMA_VERSION:
             raise SchemaError(
-                f"{where} has schema version {version}; this Assay reads up to {SCHEMA_VERSION}: upgrade assay to open it"
+                f"{where} has schema version {version}; this Assay reads up to {SCHEMA_VERSION}: upgrade it"
             )
         try:
             return Run.model_validate(raw)
@@ -342,7 +342,7 @@ class Run(Frozen):
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "top level"
             raise SchemaError(
-                f"{where} does not fit schema version {version}: {place}: {first['msg']}; the file was altered or damaged"
+                f"{where} does not fit schema version {version}: {place}: {first['msg']}; the file was altered"
             ) from None
 
 

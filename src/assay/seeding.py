@@ -1,4 +1,4 @@
-"""One root seed, many named and independent streams: the same seed gives the same result, another name another stream."""
+"""One root seed, many named and independent streams: same seed same result, other name other stream."""
 
 from __future__ import annotations
 

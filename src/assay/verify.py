@@ -59,9 +59,7 @@ def verify(
     place = Store(Path(store) if store is not None else DEFAULT_ROOT / "cells")
     findings = _run(chosen, planned, place, executor or LocalExecutor(workers), watcher, fail_fast, seed_list)
     rerun = f"--budget {budget} --seeds {count} --seed {seed}"
-    finished = [
-        findings[t.number].model_copy(update={"rerun": f"assay verify {t.number} {rerun}"}) for t in chosen
-    ]
+    finished = [findings[t.number].model_copy(update={"rerun": f"assay verify {t.number} {rerun}"}) for t in chosen]
     if not tracks:
         finished += [_broken(name, failure) for name, failure in registry.broken.items()]
     now = datetime.now(UTC)
@@ -87,18 +85,30 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     cells = []
     for trial in track.body.trials(budget, seeds):
         payload = {
-            "module": track.module, "track": track.number, "arm": trial.arm, "seed": trial.seed,
-            "budget": trial.budget, "config": dict(trial.config),
+            "module": track.module,
+            "track": track.number,
+            "arm": trial.arm,
+            "seed": trial.seed,
+            "budget": trial.budget,
+            "config": dict(trial.config),
         }
         identity = {
-            **payload, "name": track.name, "version": track.version, "code": code,
+            **payload,
+            "name": track.name,
+            "version": track.version,
+            "code": code,
             "data": data_hash(trial) if data_hash else "",
         }
-        cells.append(Cell(
-            key=content_key(identity), target="assay.verify:measure_cell", payload=payload,
-            label=f"track {track.number} {trial.arm} seed {trial.seed}",
-            group=f"{track.name}/{trial.budget}/{trial.arm}", timeout=track.timeout,
-        ))
+        cells.append(
+            Cell(
+                key=content_key(identity),
+                target="assay.verify:measure_cell",
+                payload=payload,
+                label=f"track {track.number} {trial.arm} seed {trial.seed}",
+                group=f"{track.name}/{trial.budget}/{trial.arm}",
+                timeout=track.timeout,
+            )
+        )
     if not cells:
         raise InputError(f"track {track.number} '{track.name}' planned no trials for budget {budget}")
     return cells
@@ -116,8 +126,13 @@ def _trial(payload: Mapping[str, Any]) -> Trial:
 
 
 def _run(
-    tracks: Sequence[Track], planned: Mapping[int, Sequence[Cell]], store: Store, executor: Executor,
-    watcher: Watcher | None, fail_fast: bool, seeds: tuple[int, ...],
+    tracks: Sequence[Track],
+    planned: Mapping[int, Sequence[Cell]],
+    store: Store,
+    executor: Executor,
+    watcher: Watcher | None,
+    fail_fast: bool,
+    seeds: tuple[int, ...],
 ) -> dict[int, Finding]:
     """Every track's finding by number; tracks are decided as soon as their last cell is in."""
     if watcher is not None:
@@ -143,13 +158,19 @@ def _run(
                 watcher.decided(str(track.number), finding)
         if fail_fast and any(f.verdict in (Verdict.FAIL, Verdict.ERROR) for f in findings.values()):
             break
-    stream.close()
     for track in tracks:
         if track.number not in findings:
-            findings[track.number] = _describe(track, Finding(
-                subject=track.title, claim=track.claim, verdict=Verdict.INCONCLUSIVE,
-                reason="not finished: an earlier track failed and --fail-fast stopped the run",
-            ), (), 0.0)
+            findings[track.number] = _describe(
+                track,
+                Finding(
+                    subject=track.title,
+                    claim=track.claim,
+                    verdict=Verdict.INCONCLUSIVE,
+                    reason="not finished: an earlier track failed and --fail-fast stopped the run",
+                ),
+                (),
+                0.0,
+            )
     return findings
 
 
@@ -161,26 +182,42 @@ def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) 
     try:
         finding = track.body.decide(outcomes)
     except Exception as error:
-        failures = (*failures, Failure(
-            label=f"track {track.number} decide", kind=type(error).__name__, message=str(error),
-            traceback=traceback.format_exc(),
-        ))
+        failures = (
+            *failures,
+            Failure(
+                label=f"track {track.number} decide",
+                kind=type(error).__name__,
+                message=str(error),
+                traceback=traceback.format_exc(),
+            ),
+        )
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
     return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=len(seeds))
 
 
 def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: float) -> Finding:
-    return finding.model_copy(update={
-        "number": track.number, "name": track.name, "subject": finding.subject or track.title, "claim": track.claim,
-        "experiment": finding.experiment or track.experiment, "seeds": seeds, "seconds": seconds,
-    })
+    return finding.model_copy(
+        update={
+            "number": track.number,
+            "name": track.name,
+            "subject": finding.subject or track.title,
+            "claim": track.claim,
+            "experiment": finding.experiment or track.experiment,
+            "seeds": seeds,
+            "seconds": seconds,
+        }
+    )
 
 
 def _broken(name: str, failure: Failure) -> Finding:
     return Finding(
-        subject=f"plugin {name}", name=name, claim="This plugin's tracks can be loaded.", verdict=Verdict.ERROR,
-        reason=failure.message, failures=(failure,),
+        subject=f"plugin {name}",
+        name=name,
+        claim="This plugin's tracks can be loaded.",
+        verdict=Verdict.ERROR,
+        reason=failure.message,
+        failures=(failure,),
     )
 
 

@@ -28,12 +28,23 @@ from assay.results import (
 
 def a_run(**changes: object) -> Run:
     gap = Measurement(
-        name="gap", value=0.4, unit="pp", n=3, interval=Interval(low=-0.2, high=1.0, confidence=0.9, method="paired t"),
-        region=Region(low=-1, high=1), values=(0.1, 0.4, 0.7), seeds=(42, 43, 44),
+        name="gap",
+        value=0.4,
+        unit="pp",
+        n=3,
+        interval=Interval(low=-0.2, high=1.0, confidence=0.9, method="paired t"),
+        region=Region(low=-1, high=1),
+        values=(0.1, 0.4, 0.7),
+        seeds=(42, 43, 44),
     )
     finding = Finding(
-        subject="EqProp", claim="parity", verdict=Verdict.PASS, reason="the interval lies inside the margin", headline="gap",
-        measurements=(gap,), tables=(Table(title="t", columns=("a", "b"), rows=((1, "x"), (math.nan, None))),),
+        subject="EqProp",
+        claim="parity",
+        verdict=Verdict.PASS,
+        reason="the interval lies inside the margin",
+        headline="gap",
+        measurements=(gap,),
+        tables=(Table(title="t", columns=("a", "b"), rows=((1, "x"), (math.nan, None))),),
         figures=(Figure(key="f", question="why?", series=(Series(name="s", x=(0, 1), y=(1.5, math.inf)),)),),
     )
     return Run(id="r1", created="2026-01-01T00:00:00+00:00", findings=(finding,), **changes)  # type: ignore[arg-type]
@@ -47,8 +58,13 @@ def test_a_run_survives_json_unchanged() -> None:
 
 
 def test_a_nan_measurement_survives_json_as_nan() -> None:
-    finding = Finding(subject="s", claim="c", verdict=Verdict.ERROR, reason="r",
-                      measurements=(Measurement(name="loss", value=math.nan),))
+    finding = Finding(
+        subject="s",
+        claim="c",
+        verdict=Verdict.ERROR,
+        reason="r",
+        measurements=(Measurement(name="loss", value=math.nan),),
+    )
     again = Run.from_json(Run(id="r", created="now", findings=(finding,)).to_json())
     assert math.isnan(again.findings[0].measurements[0].value or 0.0)
 
@@ -81,8 +97,12 @@ def test_a_run_from_the_future_is_refused_in_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("{", "not valid JSON"), ("[1]", "not an Assay run"), ('{"schema_version": 1}', "does not fit"),
-     ('{"schema_version": true}', "not an Assay run")],
+    [
+        ("{", "not valid JSON"),
+        ("[1]", "not an Assay run"),
+        ('{"schema_version": 1}', "does not fit"),
+        ('{"schema_version": true}', "not an Assay run"),
+    ],
 )
 def test_a_corrupt_run_says_what_is_wrong(text: str, complaint: str, tmp_path: Path) -> None:
     file = tmp_path / "run.json"

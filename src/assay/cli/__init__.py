@@ -6,6 +6,10 @@ Nothing here imports torch before a command that needs it runs, so ``assay --hel
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -28,7 +32,7 @@ def main() -> None:
         raise SystemExit(0) from None
 
 
-def _app():  # type: ignore[no-untyped-def]
+def _app() -> typer.Typer:
     import typer
 
     from assay.cli import describe, plan, selftest, tracks, verify

@@ -8,7 +8,7 @@ import typer
 
 
 def describe_command(track: Annotated[str, typer.Argument(help="Number or name; see: assay tracks")]) -> None:
-    """Say what a track claims, how it is tested, which controls it must tell apart and what each budget costs in cells."""
+    """Say what a track claims, how it is tested, its controls and the cost of each budget."""
     from rich.markup import escape
 
     from assay.cli.common import console, settings
@@ -19,7 +19,8 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     settings()
     found = registry.find(track)
     out = console()
-    out.print(f"[bold]Track {found.number}: {escape(found.title)}[/bold]  ({found.name}, {found.kind}, version {found.version})")
+    heading = f"[bold]Track {found.number}: {escape(found.title)}[/bold]"
+    out.print(f"{heading}  ({found.name}, {found.kind}, version {found.version})")
     out.print(f"\n[bold]Claim[/bold]\n  {escape(found.claim)}")
     out.print(f"\n[bold]Experiment[/bold]\n  {escape(found.experiment)}")
     out.print("\n[bold]Controls it must tell apart[/bold]")

@@ -97,8 +97,12 @@ class Progress:
         """What ``progress.json`` holds."""
         tracks = [
             {
-                "number": int(key) if key.isdigit() else None, "name": row.title, "done": row.done,
-                "running": len(row.running), "failed": row.failed, "total": row.total,
+                "number": int(key) if key.isdigit() else None,
+                "name": row.title,
+                "done": row.done,
+                "running": len(row.running),
+                "failed": row.failed,
+                "total": row.total,
                 "verdict": row.verdict.value if row.verdict else None,
             }
             for key, row in self.rows.items()
@@ -131,7 +135,8 @@ class PlainProgress(Progress):
         state = self.rows[row]
         left = self.seconds_left
         rest = f", about {clock(left)} left" if left else ""
-        self._say(f"{finding.verdict.value:12s} {row} {state.title} ({state.done} cells, {state.cached} from the store{rest})")
+        cells = f"{state.done} cells, {state.cached} from the store{rest}"
+        self._say(f"{finding.verdict.value:12s} {row} {state.title} ({cells})")
 
     @staticmethod
     def _say(line: str) -> None:
@@ -189,9 +194,13 @@ def _table(progress: Progress) -> RenderableType:
     table.add_column("verdict", no_wrap=True, min_width=14)
     for key, row in progress.rows.items():
         table.add_row(
-            escape(key), escape(row.title), ProgressBar(total=row.total, completed=row.done + row.failed),
-            f"{row.done}/{row.total}", str(len(row.running) or ""),
-            Text(str(row.failed or ""), style="magenta"), sign(row.verdict) if row.verdict else Text("…", style="bright_black"),
+            escape(key),
+            escape(row.title),
+            ProgressBar(total=row.total, completed=row.done + row.failed),
+            f"{row.done}/{row.total}",
+            str(len(row.running) or ""),
+            Text(str(row.failed or ""), style="magenta"),
+            sign(row.verdict) if row.verdict else Text("…", style="bright_black"),
         )
     left = progress.seconds_left
     table.caption = f"{clock(time.time() - progress.started)} elapsed" + (f", about {clock(left)} left" if left else "")

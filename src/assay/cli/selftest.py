@@ -9,7 +9,7 @@ import typer
 
 
 def selftest_command(
-    tracks: Annotated[list[str] | None, typer.Argument(help="Tracks to test; track 0 by default, 'all' for every one.")] = None,
+    tracks: Annotated[list[str] | None, typer.Argument(help="Tracks; track 0 by default, 'all' for every one.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the cells and the report.")] = None,
@@ -30,8 +30,12 @@ def selftest_command(
     names = tracks or ["0"]
     with watch(folder, workers=chosen.workers) as watcher:
         run = verify(
-            *(() if names == ["all"] else names), seeds=chosen.seeds, workers=chosen.workers,
-            store=(folder or DEFAULT_ROOT) / "cells", watcher=watcher, command=command_line(),
+            *(() if names == ["all"] else names),
+            seeds=chosen.seeds,
+            workers=chosen.workers,
+            store=(folder or DEFAULT_ROOT) / "cells",
+            watcher=watcher,
+            command=command_line(),
         )
     run = run.model_copy(update={"kind": "selftest", "title": "Self-test"})
     save_report(run, folder or DEFAULT_ROOT / run.id)
@@ -42,7 +46,12 @@ def selftest_command(
     for finding, control in controls:
         told = "[green]✓ yes[/green]" if control.separated else "[red]✗ no[/red]"
         table.add_row(
-            str(finding.number), escape(control.name), control.kind, escape(control.expected), escape(control.observed), told
+            str(finding.number),
+            escape(control.name),
+            control.kind,
+            escape(control.expected),
+            escape(control.observed),
+            told,
         )
     out_console = console()
     out_console.print(table)

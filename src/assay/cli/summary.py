@@ -30,14 +30,16 @@ def print_summary(run: Run, folder: Path) -> None:
     out.print(table)
     for finding in run.findings:
         for failure in finding.failures:
-            out.print(f"[magenta]! {escape(failure.label)}[/magenta]: {failure.kind}: {escape(failure.message.splitlines()[0])}")
+            message = escape(failure.message.splitlines()[0])
+            out.print(f"[magenta]! {escape(failure.label)}[/magenta]: {failure.kind}: {message}")
     counts = "   ".join(
         f"[{SIGNS[verdict][1]}]{SIGNS[verdict][0]} {count} {verdict.value.lower()}[/{SIGNS[verdict][1]}]"
         for verdict, count in run.counts.items()
         if count or verdict in (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.ERROR)
     )
     page = folder / "index.html"
-    lines = [f"{sign(run.verdict)}   {counts}", _weakest(run.findings), f"[bold]{escape(str(page))}[/bold]   {run.seconds:.1f} s"]
+    place = f"[bold]{escape(str(page))}[/bold]   {run.seconds:.1f} s"
+    lines = [f"{sign(run.verdict)}   {counts}", _weakest(run.findings), place]
     out.print(Panel("\n".join(line for line in lines if line), box=box.ROUNDED, border_style=SIGNS[run.verdict][1]))
 
 

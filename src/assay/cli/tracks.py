@@ -33,7 +33,8 @@ def tracks_command(
         for track in found:
             table.add_row(str(track.number), track.name, escape(track.claim))
         for name, failure in registry.broken.items():
-            table.add_row("!", f"[magenta]{escape(name)}[/magenta]", f"[magenta]ERROR[/magenta] {escape(failure.message)}")
+            message = f"[magenta]ERROR[/magenta] {escape(failure.message)}"
+            table.add_row("!", f"[magenta]{escape(name)}[/magenta]", message)
         console().print(table)
     if registry.broken:
         raise typer.Exit(4)

@@ -34,8 +34,14 @@ def verify_command(
     folder = Path(chosen.out) if chosen.out else None
     with watch(folder, workers=chosen.workers) as watcher:
         run = verify(
-            *(tracks or ()), budget=chosen.budget, seeds=chosen.seeds, seed=chosen.seed,
-            store=(folder or DEFAULT_ROOT) / "cells", fail_fast=fail_fast, executor=executor, watcher=watcher,
+            *(tracks or ()),
+            budget=chosen.budget,
+            seeds=chosen.seeds,
+            seed=chosen.seed,
+            store=(folder or DEFAULT_ROOT) / "cells",
+            fail_fast=fail_fast,
+            executor=executor,
+            watcher=watcher,
             command=command_line(),
         )
     finish(run, folder or DEFAULT_ROOT / run.id)
