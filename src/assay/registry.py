@@ -52,7 +52,7 @@ class Registry:
     def add(self, track: Track) -> None:
         """Register a track; a number or name already taken by another module is refused."""
         for known in self.tracks.values():
-            same_place = known.module == track.module and known.name == track.name
+            same_place = (known.module, known.number, known.name) == (track.module, track.number, track.name)
             if not same_place and (known.number == track.number or known.name == track.name):
                 raise InputError(
                     f"track {track.number} '{track.name}' ({track.module}) clashes with track {known.number} "

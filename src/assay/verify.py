@@ -193,7 +193,7 @@ def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) 
         )
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
-    return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=len(seeds))
+    return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=seeds)
 
 
 def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: float) -> Finding:
