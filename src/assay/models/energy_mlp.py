@@ -1,0 +1,189 @@
+"""EnergyMLP: layers of units that settle between what comes from below and, more weakly, what comes from above.
+
+    E = sum_{l=1..K} gamma^l [ R(s_l) - s_l . (W_l s_{l-1} + b_l) ],        s_0 = x
+
+A unit at rest obeys s_l = sigma(W_l s_{l-1} + b_l + gamma W_{l+1}^T s_{l+1}): feedback is gamma times weaker than the
+forward drive, which keeps deep nets close to a contraction while the energy, hence EP, stays exact. gamma = 1 is the
+classic Hopfield-like network. Two ways to read a class out:
+
+* ``softmax``: logits = W_o s_K + b_o lie outside the state; the nudge adds beta (onehot - softmax(logits)) W_o to the
+  drive of s_K, and W_o itself gets its exact gradient at the free state.
+* ``squared``: the last layer is linear output units inside the state, pulled towards the one-hot target.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from assay.errors import expected
+from assay.models.equilibrium import EquilibriumModule, add_to_grad, check_inputs, seeded
+from assay.protocols import Nudge, State
+from assay.seeding import torch_generator
+from assay.solvers.activations import activation as activation_called
+
+
+@dataclass(frozen=True)
+class ClampedMLP:
+    """A batch and its drive into the first layer, computed once."""
+
+    x: Tensor
+    drive: Tensor
+
+    def repeat(self, phases: int) -> Self:
+        return type(self)(self.x, self.drive.repeat(phases, 1))
+
+
+class EnergyMLP(EquilibriumModule):
+    """A layered energy network of the given ``widths`` (inputs, hidden layers, classes).
+
+    >>> model = EnergyMLP([4, 8, 8, 3], gamma=0.25, seed=0)
+    >>> model(torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self, widths: Sequence[int], *, gamma: float = 0.25, activation: str = "tanh", readout: str = "softmax",
+        sweeps: int = 30, tolerance: float | None = 1e-6, seed: int = 0,
+    ) -> None:
+        if len(widths) < 3 or min(widths) < 1:
+            raise expected("widths [inputs, hidden, ..., classes], each >= 1", given=repr(list(widths)))
+        if not 0 < gamma <= 1:
+            raise expected("gamma in (0, 1]", given=f"gamma={gamma}",
+                           do="1 is the classic network, 0.25 suits depth; the limit 0 is model.feedforward()")
+        super().__init__(classes=widths[-1], readout=readout, sweeps=sweeps, tolerance=tolerance)
+        self.widths = tuple(widths)
+        self.gamma = gamma
+        self.activation = activation_called(activation)
+        generator = torch_generator(seed, "init", "energy-mlp")
+        self.layers = nn.ModuleList(seeded(nn.Linear, n, m, generator=generator) for n, m in itertools.pairwise(widths))
+        self.depth = len(widths) - (2 if readout == "softmax" else 1)
+
+    @property
+    def loss_scale(self) -> float:
+        return self.gamma**self.depth
+
+    def feedforward(self) -> nn.Sequential:
+        """The limit gamma -> 0: an ordinary feed-forward net that shares these very parameters."""
+        modules: list[nn.Module] = [self.layers[0]]
+        for layer in list(self.layers)[1:]:
+            modules += [_Elementwise(self.activation.function), layer]
+        return nn.Sequential(*modules)
+
+    def clamp(self, x: Tensor) -> ClampedMLP:
+        weight, bias = self._weight(0), self._bias(0)
+        check_inputs(x, shape=(self.widths[0],), like=weight, model="EnergyMLP")
+        return ClampedMLP(x, functional.linear(x, weight, bias))
+
+    def start(self, clamped: ClampedMLP) -> State:
+        """A feed-forward pass: the fixed point itself when gamma -> 0."""
+        state = [self._settle(0, clamped.drive, None, None)]
+        for layer in range(1, self.depth):
+            drive = functional.linear(state[-1], self._weight(layer), self._bias(layer))
+            state.append(self._settle(layer, drive, None, None))
+        return tuple(state)
+
+    def sweep(self, clamped: ClampedMLP, state: State, nudge: Nudge | None = None) -> State:
+        """Free sweeps go up, following the input; nudged sweeps go down, following the error."""
+        new = list(state)
+        for layer in range(self.depth) if nudge is None else reversed(range(self.depth)):
+            if layer == 0:
+                drive = clamped.drive.to(new[0].dtype)
+            else:
+                weight, bias = self._weight(layer, new[0]), self._bias(layer, new[0])
+                drive = functional.linear(new[layer - 1], weight, bias)
+            if layer + 1 < self.depth:
+                drive = drive + self.gamma * (new[layer + 1] @ self._weight(layer + 1, new[0]))
+            new[layer] = self._settle(layer, drive, new[layer], nudge)
+        return tuple(new)
+
+    def energy(self, clamped: ClampedMLP, state: State) -> Tensor:
+        drive = clamped.drive
+        total = drive.new_zeros(())
+        for layer, units in enumerate(state):
+            if layer > 0:
+                weight, bias = self._weight(layer, units), self._bias(layer, units)
+                drive = functional.linear(state[layer - 1], weight, bias)
+            cost = 0.5 * units * units if self._is_output(layer) else self.activation.cost(units)
+            total = total + self.gamma ** (layer + 1) * (cost - units * drive).sum(1)
+        return total
+
+    def logits(self, state: State) -> Tensor:
+        if self.readout == "squared":
+            return state[-1]
+        return functional.linear(state[-1], self._weight(self.depth, state[-1]), self._bias(self.depth, state[-1]))
+
+    def readout_parameters(self) -> tuple[nn.Parameter, ...]:
+        return tuple(self.layers[-1].parameters()) if self.readout == "softmax" else ()
+
+    @torch.no_grad()
+    def add_energy_gradient(self, clamped: ClampedMLP, state: State, weights: Tensor) -> None:
+        """dE/dW_l = -gamma^l s_l s_{l-1}^T and dE/db_l = -gamma^l s_l, written out: no autograd at all."""
+        for layer, units in enumerate(state):
+            weighted = (-(self.gamma ** (layer + 1)) * weights).unsqueeze(1) * units
+            if layer == 0:
+                # All phases share the input: their weighted states add up before one product with x.
+                weighted, below = _real(weighted.view(-1, *clamped.x.shape[:1], units.shape[1]).sum(0)), clamped.x
+            else:
+                below = state[layer - 1]
+            module = self.layers[layer]
+            add_to_grad(module.parameters(), (_real(weighted.t() @ below), _real(weighted.sum(0))))
+
+    @torch.no_grad()
+    def add_tangent_gradient(self, clamped: ClampedMLP, state: State, direction: State, weight: float) -> None:
+        for layer, (units, change) in enumerate(zip(state, direction, strict=True)):
+            scale = -(self.gamma ** (layer + 1)) * weight
+            gradient = change.t() @ (clamped.x if layer == 0 else state[layer - 1])
+            if layer > 0:
+                gradient.addmm_(units.t(), direction[layer - 1])
+            add_to_grad(self.layers[layer].parameters(), (gradient.mul_(scale), change.sum(0).mul_(scale)))
+
+    def _settle(self, layer: int, drive: Tensor, units: Tensor | None, nudge: Nudge | None) -> Tensor:
+        """Where a layer settles under its drive; at the top the loss is made linear at ``units``."""
+        if self._is_output(layer):
+            if nudge is None:
+                return drive
+            beta = nudge.beta.unsqueeze(1)
+            return (drive + beta * self.one_hot(nudge.target, drive.dtype)) / (1 + beta)
+        if nudge is not None and units is not None and layer == self.depth - 1:
+            logits = self.logits((units,))
+            error = self.one_hot(nudge.target, drive.dtype) - _softmax(logits)
+            drive = drive + (nudge.beta.unsqueeze(1) * error) @ self._weight(self.depth, units)
+        return self.activation.function(drive)
+
+    def _is_output(self, layer: int) -> bool:
+        return self.readout == "squared" and layer == self.depth - 1
+
+    def _weight(self, layer: int, like: Tensor | None = None) -> Tensor:
+        weight = cast(nn.Linear, self.layers[layer]).weight
+        return weight if like is None else weight.to(like.dtype)
+
+    def _bias(self, layer: int, like: Tensor | None = None) -> Tensor:
+        bias = cast(nn.Linear, self.layers[layer]).bias
+        return bias if like is None else bias.to(like.dtype)
+
+
+class _Elementwise(nn.Module):
+    def __init__(self, function: object) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)  # type: ignore[operator,no-any-return]
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    if not logits.is_complex():
+        return torch.softmax(logits, -1)
+    exponentials = torch.exp(logits - logits.real.amax(-1, keepdim=True))
+    return exponentials / exponentials.sum(-1, keepdim=True)
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return tensor.real if tensor.is_complex() else tensor
