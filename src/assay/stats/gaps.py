@@ -130,7 +130,7 @@ def decide_from_summaries(a: Summary, b: Summary, claim: GapClaim, *, guards: It
             )
         else:
             evidence = _welch(a, b, claim.region)
-            # The spread of paired differences with the same standard error; n - 1 degrees of freedom understate Welch's.
+            # The spread of paired differences with the same standard error; n - 1 understates Welch's freedom.
             spread = math.sqrt((a.sd**2 / a.n + b.sd**2 / b.n) * n)
     measurement = Measurement(
         name=claim.name,

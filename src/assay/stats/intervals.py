@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from assay.errors import expected
@@ -88,10 +89,8 @@ def binomial_interval(successes: int, n: int, *, confidence: float = 0.95) -> In
     successes = counted("successes", successes, least=0)
     if successes > n:
         raise expected("successes <= n", given=f"{successes} successes of {n}")
-    from scipy import stats
-
-    ends = stats.binomtest(successes, n).proportion_ci(confidence, method="exact")
-    return Interval(low=float(ends.low), high=float(ends.high), confidence=confidence, method="exact binomial")
+    low, high = _exact_limits(successes, n, confidence)
+    return Interval(low=low, high=high, confidence=confidence, method="exact binomial")
 
 
 def rate_gap_interval(a: float, b: float, items: int, *, confidence: float) -> Interval:
@@ -215,6 +214,14 @@ def spreadless(values: Sequence[float], *, size: float = 0.0) -> bool:
     """
     largest = max(size, *(abs(value) for value in values))
     return deviation(values) <= 32 * 2.0**-52 * largest
+
+
+@lru_cache(maxsize=4096)
+def _exact_limits(successes: int, n: int, confidence: float) -> tuple[float, float]:
+    from scipy import stats
+
+    ends = stats.binomtest(successes, n).proportion_ci(confidence, method="exact")
+    return float(ends.low), float(ends.high)
 
 
 def _rate_limits(rate: float, items: int, confidence: float) -> tuple[float, float]:

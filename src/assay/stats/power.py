@@ -137,13 +137,18 @@ def _power(margin: float, n: int, gap: float, alpha: float, sides: Sides) -> flo
     critical = float(stats.t.ppf(1 - alpha, freedom))
     if sides == "one":
         return float(stats.nct.sf(critical, freedom, (margin + gap) * math.sqrt(n)))
-    # Sample SD u in units of sd: u sqrt(n - 1) is chi distributed; beyond this u no mean can be confirmed.
+    # The sample spread u, in units of sd, has the density of a chi variable with n - 1 degrees of freedom divided by
+    # sqrt(n - 1); beyond the widest spread no mean can be confirmed.
     widest = margin * math.sqrt(n) / critical
+    constant = math.log(2) + freedom / 2 * math.log(freedom / 2) - math.lgamma(freedom / 2)
 
     def confirmed(u: float) -> float:
+        if u <= 0.0:
+            return 0.0
         reach = margin - critical * u / math.sqrt(n)
         chance = special.ndtr((reach - gap) * math.sqrt(n)) - special.ndtr((-reach - gap) * math.sqrt(n))
-        return float(chance * stats.chi.pdf(u * math.sqrt(freedom), freedom) * math.sqrt(freedom))
+        density = math.exp(constant + (freedom - 1) * math.log(u) - freedom * u * u / 2)
+        return float(chance * density)
 
     # Practically all of the chi density lies within 8 / sqrt(2 (n - 1)) of 1; a tighter range keeps the peak in view.
     spread = 8 / math.sqrt(2 * freedom)
