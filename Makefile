@@ -25,7 +25,7 @@ bench: $(VENV)/.test
 	$(RUN) $(BIN)/python -m benchmarks
 
 docs: $(VENV)/.test
-	$(RUN) $(BIN)/python -m docs.build
+	$(RUN) $(BIN)/python docs/build.py
 
 web:
 	cd web && npm ci && npm run build

@@ -1,0 +1,137 @@
+"""The command line as a user meets it: real processes, exit codes, one-line errors, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+UNIT = Path(__file__).parents[1]
+
+
+def assay(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
+    environment |= {"PYTHONPATH": str(UNIT), "COLUMNS": "200", "NO_COLOR": "1", **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "assay", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )
+
+
+def imported(*arguments: str, cwd: Path) -> set[str]:
+    """Top-level modules loaded by a command."""
+    code = (
+        "import sys\nfrom assay.cli import main\nsys.argv = ['assay', *sys.argv[1:]]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "sys.stderr.write('\\nMODULES ' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, check=True)
+    return set(done.stderr.rpartition("MODULES ")[2].split())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which one verification has been run."""
+    folder = tmp_path_factory.mktemp("work")
+    done = assay("verify", "toy-good", "toy-fails", "--seeds", "3", "--out", "run", cwd=folder, ASSAY_PLUGINS="toy_tracks")
+    assert done.returncode == 1, done.stderr
+    return folder
+
+
+def test_importing_assay_imports_no_torch() -> None:
+    code = "import assay, sys; assert 'torch' not in sys.modules; assay.Verdict, assay.track; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["tracks"], ["verify", "--help"], ["report", "run"], ["compare", "run", "run"]])
+def test_light_commands_never_import_torch(arguments: list[str], finished: Path) -> None:
+    modules = imported(*arguments, cwd=finished)
+    assert "torch" not in modules
+    if "--help" in arguments:
+        assert not modules & {"scipy", "numpy", "sklearn"}
+
+
+def test_a_verification_leaves_its_four_files(finished: Path) -> None:
+    assert {"index.html", "report.md", "run.json", "junit.xml"} <= {p.name for p in (finished / "run").iterdir()}
+    run = json.loads((finished / "run" / "run.json").read_text())
+    assert [finding["verdict"] for finding in run["findings"]] == ["PASS", "FAIL"]
+    assert run["command"] == "assay verify toy-good toy-fails --seeds 3 --out run"
+    assert run["environment"]["packages"]["assay"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["toy-good"], 0), (["toy-fails"], 1), (["toy-statistical", "--seeds", "1"], 3), (["toy-raises"], 4)],
+)
+def test_the_exit_code_is_the_verdict(tmp_path: Path, arguments: list[str], code: int) -> None:
+    done = assay("verify", *arguments, "--out", "run", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["verify", "toy-god"], "did you mean 'toy-good'"),
+        (["verify", "777"], "unknown track 777"),
+        (["verify", "toy-good", "--seeds", "-3"], "seeds >= 1"),
+        (["verify", "toy-good", "--seed", "-1"], "seed >= 0"),
+        (["verify", "toy-good", "--workers", "0"], "workers >= 1"),
+        (["verify", "toy-good", "--budget", "quik"], "did you mean 'quick'"),
+        (["verify", "toy-good", "--out", "occupied/run"], "cannot write to"),
+        (["describe", "nothing"], "unknown track 'nothing'"),
+        (["report", "absent"], "cannot read"),
+        (["report", "corrupt.json"], "not valid JSON"),
+        (["report", "future.json"], "upgrade"),
+        (["compare", "corrupt.json", "future.json"], "not valid JSON"),
+        (["plan"], "either --spread SD or --pilot RUN"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_two(tmp_path: Path, arguments: list[str], complaint: str) -> None:
+    (tmp_path / "occupied").write_text("a file, not a folder")
+    (tmp_path / "corrupt.json").write_text('{"schema_version": 1, "findi')
+    (tmp_path / "future.json").write_text('{"schema_version": 999}')
+    before = sorted(p.name for p in tmp_path.iterdir())
+    done = assay(*arguments, cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_the_same_command_continues_and_repeats_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for seeds in ("2", "3", "3"):
+        done = assay(
+            "verify", "toy-good", "--seeds", seeds, "--out", "run", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks", TOY_LOG=str(log)
+        )
+        assert done.returncode == 0, done.stderr
+    assert sorted(log.read_text().splitlines()) == ["control: empty 0", "subject 42", "subject 43", "subject 44"]
+
+
+def test_a_broken_plugin_is_listed_as_error(tmp_path: Path) -> None:
+    (tmp_path / "assay.toml").write_text('plugins = ["no_such_plugin_module"]\n')
+    done = assay("tracks", cwd=tmp_path)
+    assert done.returncode == 4
+    assert "no_such_plugin_module" in done.stdout and "ERROR" in done.stdout
+
+
+def test_tracks_as_json_can_be_read_by_a_program(tmp_path: Path) -> None:
+    listed = json.loads(assay("tracks", "--json", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks").stdout)
+    assert {"number": 9100, "name": "toy-good"}.items() <= listed["tracks"][-7].items()
+    assert listed["broken"] == []
+
+
+def test_describe_tells_claim_controls_and_cost(tmp_path: Path) -> None:
+    done = assay("describe", "toy-good", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
+    for part in ("seeds are positive", "control: empty", "standard", "assay verify 9100"):
+        assert part in done.stdout
+
+
+def test_plan_says_how_many_seeds_are_needed(tmp_path: Path) -> None:
+    done = assay("plan", "--margin", "3", "--spread", "1.5", cwd=tmp_path)
+    assert "4 seeds" in done.stdout and "n=10" in done.stdout, done.stderr

@@ -1,0 +1,53 @@
+"""The rules of the house that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import assay
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+MODULES = sorted(
+    info.name for info in pkgutil.walk_packages(assay.__path__, "assay.") if not info.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_a_file_holds_one_idea_and_says_which(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "the first line says what the file is"
+    assert text.count("\n") <= 400
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or node.lineno) - node.lineno <= 80, f"{node.name} is too long to read in one go"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_nothing_is_left_for_later_and_nothing_is_unpickled(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b", text)
+    assert not re.search(r"^\s*(import pickle|from pickle)", text, flags=re.M)
+    assert not re.search(r"torch\.load\((?![^)]*weights_only=True)", text)
+    assert "torch.manual_seed(" not in text, "seeds are arguments; the global generator is never touched"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_docstrings_run(name: str) -> None:
+    module = importlib.import_module(name)
+    assert doctest.testmod(module).failed == 0
+
+
+def test_every_public_name_exists() -> None:
+    for name in assay.__all__:
+        assert getattr(assay, name) is not None
+    with pytest.raises(AttributeError, match="did you mean 'verify'"):
+        assay.verfy  # type: ignore[attr-defined]  # noqa: B018
