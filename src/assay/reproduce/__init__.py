@@ -1,0 +1,1 @@
+"""Published experiments run again: the same recipe, every figure beside the published one with its interval."""

@@ -1,0 +1,55 @@
+"""Feedback matrices: drawn once from their own generator, kept by name, saved with the model they trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from assay.errors import expected
+from assay.seeding import torch_generator
+
+
+class Matrices:
+    """Named feedback matrices; a name gives the same matrix under the same seed, in whatever order they are drawn."""
+
+    def __init__(self, seed: int, *, learned: bool = False) -> None:
+        self.seed, self.learned = seed, learned
+        self.tensors: dict[str, Tensor] = {}
+
+    def draw(self, name: str, shape: tuple[int, ...], *, scale: float, like: Tensor) -> Tensor:
+        """The matrix called ``name``: N(0, scale^2), drawn at first use, on the device and in the dtype of ``like``."""
+        if name not in self.tensors:
+            self.tensors[name] = self.fresh(name, shape, scale=scale, like=like)
+            if self.learned:
+                self.tensors[name] = nn.Parameter(self.tensors[name])
+        found = self.tensors[name]
+        if tuple(found.shape) != shape:
+            raise expected(f"feedback '{name}' of shape {shape}", given=f"a stored one of shape {tuple(found.shape)}",
+                           do="use a rule made for this model and input shape")
+        return found.to(device=like.device, dtype=like.dtype)
+
+    def fresh(self, name: str, shape: tuple[int, ...], *, scale: float, like: Tensor, step: int = 0) -> Tensor:
+        """A matrix that is not kept; ``step`` tells redraws apart."""
+        generator = torch_generator(self.seed, "feedback", name, *((step,) if step else ()))
+        values = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+        return values.to(device=like.device, dtype=like.dtype)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Copies of all matrices drawn so far, ready for ``safetensors.torch.save_file``."""
+        return {name: tensor.detach().clone().contiguous() for name, tensor in sorted(self.tensors.items())}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take the matrices of ``state``; one that was already drawn keeps its shape and stays the same object."""
+        for name, tensor in state.items():
+            known = self.tensors.get(name)
+            if known is not None and known.shape != tensor.shape:
+                raise expected(f"feedback '{name}' of shape {tuple(known.shape)}", given=tuple(tensor.shape))
+        for name, tensor in state.items():
+            if name in self.tensors:
+                with torch.no_grad():
+                    self.tensors[name].copy_(tensor)
+            else:
+                copy = tensor.detach().clone()
+                self.tensors[name] = nn.Parameter(copy) if self.learned else copy
