@@ -26,7 +26,10 @@ from assay.errors import expected
 from assay.models.equilibrium import EquilibriumModule, add_to_grad, check_inputs, seeded
 from assay.protocols import Nudge, State
 from assay.seeding import torch_generator
+from assay.solvers import layered
 from assay.solvers.activations import activation as activation_called
+from assay.solvers.layered_tangent import relax_tangent
+from assay.solvers.solution import Solution
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class EnergyMLP(EquilibriumModule):
 
     def start(self, clamped: ClampedMLP) -> State:
         """A feed-forward pass: the fixed point itself when gamma -> 0."""
+        if not torch.is_grad_enabled():
+            return layered.start(self._layers(), clamped.drive)
         state = [self._settle(0, clamped.drive, None, None)]
         for layer in range(1, self.depth):
             drive = functional.linear(state[-1], self._weight(layer), self._bias(layer))
@@ -102,6 +107,27 @@ class EnergyMLP(EquilibriumModule):
                 drive = drive + self.gamma * (new[layer + 1] @ self._weight(layer + 1, new[0]))
             new[layer] = self._settle(layer, drive, new[layer], nudge)
         return tuple(new)
+
+    @torch.no_grad()
+    def relax(
+        self, clamped: ClampedMLP, state: State, *, sweeps: int, tolerance: float | None = None,
+        nudge: Nudge | None = None, trace: bool = False,
+    ) -> Solution:
+        """The sweeps above, in place; a complex nudge takes the plain road."""
+        if state[0].is_complex():
+            return super().relax(clamped, state, sweeps=sweeps, tolerance=tolerance, nudge=nudge, trace=trace)
+        pull = layered.Pull.towards(nudge.target, nudge.beta, self.classes) if nudge else None
+        return layered.relax_layers(
+            self._layers(), clamped.drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance, trace=trace
+        )
+
+    @torch.no_grad()
+    def tangent(
+        self, clamped: ClampedMLP, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
+    ) -> Solution:
+        return relax_tangent(
+            self._layers(), state, target, classes=self.classes, sweeps=sweeps, tolerance=tolerance
+        )
 
     def energy(self, clamped: ClampedMLP, state: State) -> Tensor:
         drive = clamped.drive
@@ -156,6 +182,12 @@ class EnergyMLP(EquilibriumModule):
             error = self.one_hot(nudge.target, drive.dtype) - _softmax(logits)
             drive = drive + (nudge.beta.unsqueeze(1) * error) @ self._weight(self.depth, units)
         return self.activation.function(drive)
+
+    def _layers(self) -> layered.Layers:
+        readout = (self._weight(self.depth), self._bias(self.depth)) if self.readout == "softmax" else None
+        numbers = range(self.depth)
+        return layered.Layers([self._weight(i) for i in numbers], [self._bias(i) for i in numbers], readout, self.gamma,
+                              self.activation)
 
     def _is_output(self, layer: int) -> bool:
         return self.readout == "squared" and layer == self.depth - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ def relax(
         residuals.append(largest_change(before, state))
         if not math.isfinite(residuals[-1]) or (tolerance is not None and residuals[-1] <= tolerance):
             break
-    status = _status(residuals, limit=limit, with_tolerance=tolerance is not None)
+    status = end_status(residuals, limit=limit, with_tolerance=tolerance is not None)
     return Solution(state, status, tuple(residuals), step)
 
 
@@ -54,7 +54,8 @@ def largest_change(before: State, after: State) -> float:
     return float(torch.stack(changes).max())
 
 
-def _status(residuals: list[float], *, limit: float, with_tolerance: bool) -> Status:
+def end_status(residuals: Sequence[float], *, limit: float, with_tolerance: bool) -> Status:
+    """How a run with these residuals ended: at rest when the last is at most ``limit``."""
     last = residuals[-1]
     if not math.isfinite(last):
         return Status.DIVERGED
