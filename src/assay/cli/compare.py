@@ -1,0 +1,96 @@
+"""``assay compare``: what changed between two runs, for a person and for CI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from assay.errors import ConfigError, unknown
+from assay.reports import Comparison, words
+from assay.reports import compare
+from assay.reports.compare import ClaimChange
+from assay.reports.compare_page import compare_html
+from assay.reports.save import write_atomically
+from assay.results import Verdict, load_run
+
+FAIL_ON = ("never", "regression", "change")
+_COLOUR = {
+    Verdict.PASS: "green", Verdict.PARTIAL: "yellow", Verdict.STUB: "dim", Verdict.INCONCLUSIVE: "yellow",
+    Verdict.FAIL: "red", Verdict.ERROR: "magenta",
+}  # fmt: skip
+_SIGN = {"same": "=", "better": "↑ better", "worse": "↓ worse", "added": "+ added", "missing": "- missing"}
+
+
+def compare_command(
+    before: Annotated[Path, typer.Argument(help="The earlier run: a folder or a run.json.", metavar="RUN_A")],
+    after: Annotated[Path, typer.Argument(help="The later run.", metavar="RUN_B")],
+    fail_on: Annotated[str, typer.Option("--fail-on", help="Exit with 1 on: regression, change or never.")] = "never",
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the comparison as one HTML file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Compare two runs: verdicts that changed, paired differences by seed, differences of environment."""
+    if fail_on not in FAIL_ON:
+        raise ConfigError(unknown("value of --fail-on", fail_on, FAIL_ON))
+    first, second = load_run(before), load_run(after)
+    result = compare(first, second)
+    if html is not None:
+        write_atomically(html, compare_html([first, second]))
+    if json:
+        typer.echo(result.model_dump_json(indent=1))
+    else:
+        _show(result, Console())
+    if (fail_on == "regression" and result.regressions) or (fail_on == "change" and result.changed):
+        raise typer.Exit(1)
+
+
+def _show(result: Comparison, console: Console) -> None:
+    table = Table(
+        title=f"{result.before} → {result.after}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for column in ("Claim", "Before", "After", "Change", "Difference by seed"):
+        table.add_column(column, overflow="fold")
+    for claim in sorted(result.claims, key=lambda c: not c.regression):
+        style = "bold" if claim.regression else ""
+        table.add_row(
+            escape(claim.title),
+            _verdict(claim.before),
+            _verdict(claim.after),
+            _SIGN[claim.change],
+            _moved(claim),
+            style=style,
+        )
+    console.print(table)
+    for change in result.environment:
+        old, new = escape(change.before or "—"), escape(change.after or "—")
+        console.print(f"[dim]environment[/dim] {escape(change.name)}: {old} → {new}", soft_wrap=True)
+    regressions = len(result.regressions)
+    plural = "" if regressions == 1 else "s"
+    console.print(f"{regressions} regression{plural}, {len(result.changed)} of {len(result.claims)} claims changed.")
+
+
+def _verdict(verdict: Verdict | None) -> str:
+    return "—" if verdict is None else f"[{_COLOUR[verdict]}]{verdict}[/]"
+
+
+def _moved(claim: ClaimChange) -> str:
+    moved = [difference for difference in claim.differences if not difference.identical]
+    if not claim.differences:
+        return "—"
+    if not moved:
+        return "identical"
+    shown = []
+    for difference in moved[:3]:
+        change = difference.mean
+        if change is None and difference.before is not None and difference.after is not None:
+            change = difference.after - difference.before
+        n = f", n = {len(difference.seeds)}" if difference.seeds else ""
+        sign = "+" if change is not None and change > 0 else ""
+        shown.append(
+            f"{escape(difference.name)} {sign}{words.with_unit(words.number(change), escape(difference.unit))}{n}"
+        )
+    return "; ".join(shown) + (f"; {len(moved) - 3} more" if len(moved) > 3 else "")

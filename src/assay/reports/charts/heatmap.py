@@ -1,0 +1,78 @@
+"""Draws a grid of numbers: sequential shades, or two hues around zero when the numbers have both signs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from markupsafe import Markup
+
+from assay.reports import words
+from assay.reports.charts.svg import join, pretty, short, tag
+from assay.results import Figure
+
+WIDTH, TOP, RIGHT = 460, 26, 10
+STEPS = 9
+READABLE_CELL = 34
+"""Cells narrower than this many units carry no number; the table below the picture does."""
+
+
+def heatmap(figure: Figure) -> tuple[int, Markup]:
+    """The height of the drawing and its marks."""
+    rows, columns = len(figure.grid), max((len(row) for row in figure.grid), default=0)
+    if rows == 0 or columns == 0:
+        return 60, tag("text", "no cells", class_="tick", x=WIDTH / 2, y=34, text_anchor="middle")
+    left = min(130, 14 + max((len(name) for name in figure.row_names), default=1) * 6.4)
+    width = (WIDTH - left - RIGHT) / columns
+    height = max(8.0, min(34.0, 240 / rows))
+    bottom = TOP + rows * height
+    marks = [*_cells(figure, left, width, height), *_names(figure, left, width, height, bottom)]
+    marks.append(tag("text", short(figure.y_label, 40), class_="axis-name", x=0, y=13))
+    marks.append(
+        tag("text", short(figure.x_label, 60), class_="axis-name", x=WIDTH - RIGHT, y=bottom + 34, text_anchor="end")
+    )
+    return round(bottom + 42), join(*marks)
+
+
+def _cells(figure: Figure, left: float, width: float, height: float) -> Iterable[Markup]:
+    finite = [value for row in figure.grid for value in row if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    for r, row in enumerate(figure.grid):
+        for c, value in enumerate(row):
+            x, y = left + c * width, TOP + r * height
+            shade = _shade(value, low, high)
+            yield tag(
+                "rect", class_=f"cell {shade}", x=x + 0.75, y=y + 0.75, width=width - 1.5, height=height - 1.5, rx=2
+            )
+            if not math.isfinite(value):
+                yield tag("line", class_="missing", x1=x + 4, y1=y + height - 4, x2=x + width - 4, y2=y + 4)
+            elif width >= READABLE_CELL and height >= 16:
+                text = pretty(words.number(value))
+                yield tag(
+                    "text", text, class_=f"in {shade}", x=x + width / 2, y=y + height / 2 + 4, text_anchor="middle"
+                )
+
+
+def _names(figure: Figure, left: float, width: float, height: float, bottom: float) -> Iterable[Markup]:
+    stride = max(1, math.ceil(12 / height))
+    for r, name in enumerate(figure.row_names):
+        if r % stride == 0:
+            yield tag(
+                "text", short(name, 20), class_="tick", x=left - 6, y=TOP + (r + 0.5) * height + 4, text_anchor="end"
+            )
+    stride = max(1, math.ceil(26 / width))
+    letters = max(3, int(width * stride / 6.4))
+    for c, name in enumerate(figure.categories):
+        if c % stride == 0:
+            x = left + (c + 0.5) * width
+            yield tag("text", short(name, letters), class_="tick", x=x, y=bottom + 15, text_anchor="middle")
+
+
+def _shade(value: float, low: float, high: float) -> str:
+    if not math.isfinite(value):
+        return "void"
+    if low < 0 < high:
+        limit = max(-low, high)
+        return f"d{round((value / limit + 1) / 2 * (STEPS - 1))}"
+    share = (value - low) / (high - low) if high > low else 0.5
+    return f"q{round(share * (STEPS - 1))}"

@@ -1,0 +1,82 @@
+"""From numbers to positions: a linear or logarithmic axis, its range and its ticks."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_TINIEST = math.ulp(0.0)
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis from ``low`` to ``high``; calling it gives the share of the way, 0 at low and 1 at high."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, value = self._inner(self.low), self._inner(self.high), self._inner(value)
+        return (value - low) / (high - low)
+
+    def draws(self, value: float) -> bool:
+        """Whether ``value`` has a place on this axis: finite, and positive on a logarithmic one."""
+        return math.isfinite(value) and (not self.log or value > 0)
+
+    def ticks(self, wanted: int = 5) -> list[float]:
+        """Round values inside the axis, about ``wanted`` of them."""
+        return _log_ticks(self.low, self.high, wanted) if self.log else _linear_ticks(self.low, self.high, wanted)
+
+    def label(self, tick: float) -> str:
+        """A tick's text: powers of ten on a wide logarithmic axis, plain decimals otherwise."""
+        if self.log and (tick < 1e-2 or tick >= 1e4):
+            exponent = round(math.log10(tick))
+            if math.isclose(tick, 10.0**exponent):
+                return "10" + str(exponent).translate(_SUPERSCRIPT)
+        return f"{tick:.6g}".replace("-", "\u2212")
+
+    def _inner(self, value: float) -> float:
+        return math.log10(value) if self.log else value
+
+
+def fit(values: Iterable[float], *, log: bool = False, pad: float = 0.05) -> Scale:
+    """The scale that holds all drawable ``values`` with a little room; a unit range when there are none."""
+    usable = [value for value in values if math.isfinite(value) and (not log or value > 0)]
+    if not usable:
+        return Scale(1.0, 10.0, log=True) if log else Scale(0.0, 1.0)
+    low, high = min(usable), max(usable)
+    if log:
+        room = max((math.log10(high) - math.log10(low)) * pad, 0.05)
+        return Scale(max(low / 10**room, _TINIEST), min(high * 10**room, sys.float_info.max), log=True)
+    room = (high - low) * pad or abs(high) * 0.1 or 1.0
+    if not math.isfinite(high - low + 2 * room):
+        return Scale(low, high) if math.isfinite(high - low) else Scale(low / 4, high / 4)
+    return Scale(low - room, high + room)
+
+
+def _linear_ticks(low: float, high: float, wanted: int) -> list[float]:
+    span = high - low
+    if not (span > 1e-300 and math.isfinite(span)):
+        return []
+    power = 10.0 ** math.floor(math.log10(span / wanted))
+    step = min((power * factor for factor in (1, 2, 5, 10)), key=lambda step: abs(span / step - wanted))
+    first = math.ceil(low / step)
+    count = math.floor(high / step) - first + 1
+    # Rounding keeps 0.3 from showing as 0.30000000000000004.
+    digits = max(0, -math.floor(math.log10(step)))
+    return [round((first + k) * step, min(digits + 1, 300)) + 0.0 for k in range(max(0, min(count, 4 * wanted)))]
+
+
+def _log_ticks(low: float, high: float, wanted: int) -> list[float]:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    decades = last - first + 1
+    if decades >= 3:
+        stride = max(1, math.ceil(decades / wanted))
+        return [10.0**k for k in range(max(first, -307), last + 1, stride)]
+    fine = [factor * 10.0**k for k in range(first - 1, last + 1) for factor in (1, 2, 5)]
+    inside = [tick for tick in fine if low <= tick <= high]
+    return inside if len(inside) >= 2 else _linear_ticks(low, high, wanted)

@@ -1,0 +1,81 @@
+"""Writes a run or a finding to a file or a folder, each file whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from assay.errors import InputError, expected
+from assay.reports.html import html
+from assay.reports.junit import junit
+from assay.reports.markdown import markdown
+from assay.results import Finding, Run
+
+RENDERERS: dict[str, Callable[[Run], str]] = {
+    ".html": html,
+    ".md": markdown,
+    ".json": Run.to_json,
+    ".xml": junit,
+}
+FOLDER = {"run.json": ".json", "index.html": ".html", "report.md": ".md", "junit.xml": ".xml"}
+"""What a run folder holds. run.json comes first: it is the product, the others are renderings of it."""
+
+
+def save_report(result: Finding | Run, path: str | Path) -> Path:
+    """The path written: one file by its suffix (.html, .md, .json, .xml), or a folder with all four.
+
+    A bare Finding is wrapped in a Run of kind "audit". Each file is written beside its place, synced and renamed, so a
+    reader never sees half a report and a failure leaves the old one.
+    """
+    if not isinstance(result, (Finding, Run)):
+        raise expected(
+            "a Finding or a Run", given=f"{type(result).__name__}", do="pass what an audit or verify returned"
+        )
+    run = as_run(result)
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if target.is_dir() or suffix == "":
+        for name, kind in FOLDER.items():
+            write_atomically(target / name, RENDERERS[kind](run))
+        return target
+    if suffix not in RENDERERS:
+        raise expected(f"a folder or a file ending in {', '.join(RENDERERS)}", given=str(target))
+    write_atomically(target, RENDERERS[suffix](run))
+    return target
+
+
+def as_run(result: Finding | Run) -> Run:
+    """``result`` itself if it is a run, else a run of kind "audit" around the finding."""
+    if isinstance(result, Run):
+        return result
+    digest = hashlib.sha256(result.model_dump_json().encode()).hexdigest()[:12]
+    return Run(
+        id=f"audit-{digest}",
+        kind="audit",
+        title=result.name or f"Audit of {result.subject}",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=result.seconds,
+        findings=(result,),
+    )
+
+
+def write_atomically(path: Path, content: str) -> None:
+    """Put ``content`` at ``path`` in one step; an unwritable place is an InputError that says which."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("x", encoding="utf-8", newline="\n", errors="replace") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose a folder you may write to") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,192 @@
+"""The words, icons and number format every rendering shares, so that Markdown, HTML and LaTeX never disagree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from assay.results import Control, Finding, Interval, Measurement, Run, Verdict
+
+SIGNIFICANT_DIGITS = 4
+"""Digits shown to a person; the full value is in run.json, in the CSV and in the ``value`` of the HTML element."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """How a verdict is said: an icon for text, a plain phrase for sentences, a noun for counts."""
+
+    icon: str
+    phrase: str
+    count: str
+
+
+WORDS = {
+    Verdict.PASS: Word("✅", "holds", "Passed"),
+    Verdict.PARTIAL: Word("⚠️", "holds in part", "Partial"),
+    Verdict.STUB: Word("🔧", "is not built yet", "Stubs"),
+    Verdict.INCONCLUSIVE: Word("❔", "is undecided", "Inconclusive"),
+    Verdict.FAIL: Word("❌", "does not hold", "Failed"),
+    Verdict.ERROR: Word("🛑", "could not be measured", "Errors"),
+}
+
+EVIDENCE_MEANING = {
+    "smoke": "it runs; fewer than three seeds",
+    "directional": "three seeds or more and every guard holds",
+    "confirmed": "ten seeds or more, planned beforehand, enough power, controls told apart",
+    "replicated": "confirmed again on another machine or version",
+}
+
+
+def number(value: float | int | None) -> str:
+    """``value`` to four significant digits; an absent value is a dash, never 0.
+
+    >>> [number(v) for v in (97.0416, 1.79e-07, 3, 0.0, -0.5, 123456.7, None)]
+    ['97.04', '1.79e-07', '3', '0', '-0.5', '123457', '—']
+    """
+    if value is None:
+        return "—"
+    if isinstance(value, int) or not math.isfinite(value):
+        return str(value)
+    if value != 0 and not 1e-3 <= abs(value) < 1e6:
+        mantissa, exponent = f"{value:.{SIGNIFICANT_DIGITS - 1}e}".split("e")
+        return f"{_trimmed(mantissa)}e{exponent}"
+    decimals = max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    return _trimmed(f"{value:.{decimals}f}")
+
+
+def with_unit(text: str, unit: str) -> str:
+    """``text`` and its unit; the unit "1" of a pure number is not shown."""
+    return text if unit in ("", "1") else f"{text} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them.
+
+    >>> duration(1.52), duration(76.9), duration(5025), duration(0.004)
+    ('1.5 s', '1 min 17 s', '1 h 24 min', '4 ms')
+    """
+    if not math.isfinite(seconds):
+        return "—"
+    if 0 < seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s" if seconds else "0 s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min"
+
+
+def interval(value: Interval | None) -> str:
+    """``[low, high]``, or the reason there is none."""
+    return "none" if value is None else f"[{number(value.low)}, {number(value.high)}]"
+
+
+def region(measurement: Measurement) -> str:
+    """The values the claim allows, in words."""
+    limits = measurement.region
+    if limits is None or (limits.low is None and limits.high is None):
+        return "—"
+    if limits.low is None:
+        return f"at most {number(limits.high)}"
+    if limits.high is None:
+        return f"at least {number(limits.low)}"
+    return f"{number(limits.low)} to {number(limits.high)}"
+
+
+def title(finding: Finding) -> str:
+    """``Track 2: parity`` for a track, else the name or the subject."""
+    name = finding.name or finding.subject
+    return f"Track {finding.number}: {name}" if finding.number is not None else name
+
+
+def ended(text: str) -> str:
+    """``text`` with a full stop, unless it ends a sentence already."""
+    text = text.strip()
+    return text if not text or text.endswith((".", "!", "?")) else text + "."
+
+
+def sentence(reason: str) -> str:
+    """A reason as a sentence: a capital first, a full stop last."""
+    return reason.strip()[:1].upper() + ended(reason)[1:]
+
+
+def run_title(run: Run) -> str:
+    """The run's own title, else what kind of run it is."""
+    kinds = {
+        "verify": "Verification results",
+        "audit": "Audit report",
+        "bench": "Benchmark results",
+        "reproduce": "Reproduction results",
+        "selftest": "Self-test results",
+    }
+    return run.title or kinds[run.kind]
+
+
+def summary(run: Run) -> str:
+    """One sentence that counts every verdict that occurred.
+
+    >>> summary(Run(id="r", created="2026-01-01"))
+    'No claim was examined, so nothing was shown.'
+    """
+    total = len(run.findings)
+    if total == 0:
+        return "No claim was examined, so nothing was shown."
+    if total == 1:
+        return f"The claim {WORDS[run.findings[0].verdict].phrase}."
+    parts = [f"{count} {_plural(verdict, count)}" for verdict, count in run.counts.items() if count]
+    if len(parts) == 1:
+        return f"All {total} claims: {_plural(run.verdict, total)}."
+    return f"Of {total} claims, {', '.join(parts[:-1])} and {parts[-1]}."
+
+
+def headline(finding: Finding) -> Measurement | None:
+    """The measurement that decided, if the finding names one that exists."""
+    return next((m for m in finding.measurements if m.name == finding.headline), None)
+
+
+def worst(measurement: Measurement) -> tuple[int, float] | None:
+    """Seed and value of the observation farthest on the wrong side of the region (or nearest to leaving it).
+
+    A choice among values already in the run, not a new number. None without per-seed values or without a region,
+    since then no direction is the bad one.
+    """
+    limits = measurement.region
+    if limits is None or not measurement.seeds or (limits.low is None and limits.high is None):
+        return None
+
+    def excess(value: float) -> float:
+        if math.isnan(value):
+            return math.inf
+        sides = (
+            value - limits.high if limits.high is not None else -math.inf,
+            limits.low - value if limits.low is not None else -math.inf,
+        )
+        return max(sides)
+
+    index = max(range(len(measurement.values)), key=lambda i: excess(measurement.values[i]))
+    return measurement.seeds[index], measurement.values[index]
+
+
+def control_sentence(control: Control) -> str:
+    """What the control showed about the check itself."""
+    return "told apart" if control.separated else "NOT told apart"
+
+
+def _plural(verdict: Verdict, count: int) -> str:
+    one = WORDS[verdict].phrase
+    if count == 1:
+        return one
+    return {
+        "holds": "hold",
+        "holds in part": "hold in part",
+        "is not built yet": "are not built yet",
+        "is undecided": "are undecided",
+        "does not hold": "do not hold",
+    }.get(one, one)
+
+
+def _trimmed(text: str) -> str:
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
