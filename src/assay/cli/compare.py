@@ -11,8 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from assay.errors import ConfigError, unknown
-from assay.reports import Comparison, words
-from assay.reports import compare
+from assay.reports import Comparison, compare, words
 from assay.reports.compare import ClaimChange
 from assay.reports.compare_page import compare_html
 from assay.reports.save import write_atomically

@@ -190,7 +190,7 @@ def _checks(finding: Finding) -> list[str]:
         parts += ["### Checks", rows(("Check", "Outcome", "Why", "Kind"), body)]
     if finding.controls:
         body = [
-            [text(c.name), c.kind, text(c.expected), text(c.observed), words.controlwords.sentence(c)]
+            [text(c.name), c.kind, text(c.expected), text(c.observed), words.control_sentence(c)]
             for c in finding.controls
         ]
         parts += ["### Controls", rows(("Control", "Kind", "Expected", "Observed", "Outcome"), body)]
