@@ -253,9 +253,12 @@ class CellEvent:
 
 
 class Executor(Protocol):
-    """Runs cells somewhere and yields each result as it is ready, in any order; every cell yields exactly once."""
+    """Runs cells somewhere and yields results in batches: those ready together, in any order, each cell exactly once.
 
-    def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[CellResult]: ...
+    A batch is written to the store in one go, so that many short cells cost few waits for the disk.
+    """
+
+    def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[Sequence[CellResult]]: ...
 
 
 class Watcher(Protocol):

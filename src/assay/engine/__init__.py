@@ -3,11 +3,13 @@
 from assay.engine.environment import capture
 from assay.engine.estimate import CostModel
 from assay.engine.execute import execute
+from assay.engine.files import write_atomically
 from assay.engine.local import LocalExecutor
 from assay.engine.plan import canonical, content_key, fingerprint
-from assay.engine.store import Store, StoredCell, write_atomically
+from assay.engine.ray import RayExecutor
+from assay.engine.store import Store, StoredCell
 
 __all__ = [
-    "CostModel", "LocalExecutor", "Store", "StoredCell", "canonical", "capture", "content_key", "execute", "fingerprint",
-    "write_atomically",
+    "CostModel", "LocalExecutor", "RayExecutor", "Store", "StoredCell", "canonical", "capture", "content_key",
+    "execute", "fingerprint", "write_atomically",
 ]

@@ -60,7 +60,9 @@ def _cpu() -> str:
 def _git(folder: Path) -> tuple[str, bool | None]:
     def ask(*arguments: str) -> str | None:
         try:
-            answer = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+            answer = subprocess.run(
+                ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False
+            )
         except (OSError, subprocess.SubprocessError):
             return None
         return answer.stdout.strip() if answer.returncode == 0 else None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from statistics import median
+from collections.abc import Mapping, Sequence
+
+KEPT = 64
+"""Recent times kept of each group."""
 
 
 class CostModel:
@@ -17,22 +21,62 @@ class CostModel:
 
     def __init__(self) -> None:
         self._times: dict[str, list[float]] = defaultdict(list)
+        self._any = (0.0, 0)
 
     def learn(self, group: str, seconds: float) -> None:
         """Take one finished cell into account."""
-        self._times[group].append(seconds)
+        times = self._times[group]
+        times.append(seconds)
+        del times[:-KEPT]
+        total, count = self._any
+        self._any = (total + seconds, count + 1)
+
+    def knows(self, group: str) -> bool:
+        """Whether any cell of this group has finished."""
+        return bool(self._times.get(group))
 
     def seconds(self, group: str) -> float:
-        """Expected seconds of a cell of this group; 0 when nothing is known at all."""
-        if times := self._times.get(group):
-            return median(times)
-        everything = [time for times in self._times.values() for time in times]
-        return median(everything) if everything else 0.0
+        """Expected seconds of a cell of this group; 0 when nothing is known at all.
 
-    def left(self, waiting: dict[str, int], running: dict[str, list[float]], workers: int) -> float | None:
-        """Seconds until all is done: waiting cells by group, running cells by group with their elapsed times."""
-        if not self._times:
+        The mean, not the median: what is asked of it are sums over many cells, and times are skewed.
+        """
+        if times := self._times.get(group):
+            return sum(times) / len(times)
+        total, count = self._any
+        return total / count if count else 0.0
+
+    def left(
+        self, waiting: Mapping[str, int], running: Mapping[str, Sequence[float]], workers: int
+    ) -> float | None:
+        """Seconds until all is done: waiting cells by group, running cells by group with their elapsed times.
+
+        With exact costs, cells given out longest first end between max(work / workers, longest cell) and twice that.
+        """
+        if not any(self._times.values()):
             return None
-        rest = sum(self.seconds(group) * count for group, count in waiting.items())
-        rest += sum(max(self.seconds(group) - spent, 0.0) for group, spents in running.items() for spent in spents)
-        return rest / max(workers, 1)
+        rests = [self._rest(group, spent) for group, spents in running.items() for spent in spents]
+        costs = [(self.seconds(group), count) for group, count in waiting.items() if count > 0]
+        work = sum(rests) + sum(cost * count for cost, count in costs)
+        longest = max([*rests, *(cost for cost, _ in costs)], default=0.0)
+        return max(work / max(workers, 1), longest)
+
+    def dumps(self) -> bytes:
+        """The recorded times as JSON."""
+        times = {group: self._times[group] for group in sorted(self._times)}
+        return json.dumps({"format": 1, "seconds": times}).encode()
+
+    @classmethod
+    def loads(cls, raw: bytes) -> CostModel:
+        """The model that ``dumps`` wrote; ValueError or TypeError if it is something else."""
+        costs = cls()
+        for group, times in json.loads(raw).get("seconds", {}).items():
+            for seconds in times:
+                costs.learn(str(group), float(seconds))
+        return costs
+
+    def _rest(self, group: str, spent: float) -> float:
+        """Expected seconds a cell still takes after ``spent``: the mean over recorded times that are longer."""
+        longer = [time for time in self._times.get(group, ()) if time > spent]
+        if longer:
+            return sum(longer) / len(longer) - spent
+        return max(self.seconds(group) - spent, 0.0)

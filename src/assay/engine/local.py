@@ -1,29 +1,30 @@
-"""The embedded executor: worker processes on this machine, isolated, with time-outs."""
+"""The embedded executor: worker processes on this machine, isolated, with time and memory limits."""
 
 from __future__ import annotations
 
-import concurrent.futures
-import itertools
-import multiprocessing
+import math
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from multiprocessing.connection import wait
 
-from assay.engine.worker import THREAD_VARIABLES, prepare, run_cell
-from assay.errors import expected
+from assay.engine.process import LOOK_SECONDS, WorkerProcess, result_of
+from assay.engine.worker import IN_WORKER
+from assay.errors import AssayError, expected
 from assay.protocols import Cell, CellEvent, CellResult
-from assay.results import Failure
 
-POLL_SECONDS = 0.2
-LOOKAHEAD = 1
-"""Cells queued beyond the busy workers, so that none waits for the driver."""
+RETRIES = 1
+"""How often a cell is tried again after its worker was killed from outside."""
 
 
 @dataclass(frozen=True)
 class LocalExecutor:
-    """Runs cells in ``workers`` processes; a cell that raises, hangs or is killed fails alone."""
+    """Runs cells in ``workers`` processes (one per core by default); one that raises, hangs or is killed fails alone.
+
+    A cell that asks for several ``cpus`` takes as many places. One whose worker was killed from outside (SIGKILL,
+    SIGTERM) is tried once more; one that raised, crashed, hung or passed its memory limit is not: it would do it again.
+    """
 
     workers: int | None = None
 
@@ -31,94 +32,89 @@ class LocalExecutor:
         if self.workers is not None and self.workers < 1:
             raise expected("workers >= 1", given=f"workers={self.workers}")
 
-    def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[CellResult]:
-        """Each cell's result as it is ready; leaving the loop early stops the workers at once."""
-        from pebble import ProcessPool
-
-        count = self.workers or os.cpu_count() or 1
-        queue = iter(cells)
-        running: dict[concurrent.futures.Future[dict[str, Any]], _Submitted] = {}
-        with _one_thread_environment():
-            pool = ProcessPool(max_workers=count, context=_context(), initializer=prepare)
-            try:
-                while True:
-                    for cell in itertools.islice(queue, count + LOOKAHEAD - len(running)):
-                        future = pool.schedule(run_cell, args=[cell.target, dict(cell.payload)], timeout=cell.timeout)
-                        running[future] = _Submitted(cell)
-                    if not running:
-                        break
-                    done, waiting = concurrent.futures.wait(
-                        running, timeout=POLL_SECONDS, return_when=concurrent.futures.FIRST_COMPLETED
-                    )
-                    for future in waiting:
-                        running[future].announce(future.running(), notify)
-                    for future in done:
-                        submitted = running.pop(future)
-                        submitted.announce(True, notify)
-                        result = _collect(future, submitted)
-                        notify(CellEvent("failed" if result.failure else "done", result.cell, result.seconds))
-                        yield result
-                pool.close()
-            finally:
-                pool.stop()
-                pool.join()
+    def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[Sequence[CellResult]]:
+        """Results as they are ready, those ready together in one batch; leaving early stops the workers at once."""
+        if os.environ.get(IN_WORKER):
+            raise AssayError(
+                "a worker process tried to start workers of its own while loading your script; put the call under "
+                "if __name__ == '__main__':"
+            )
+        crew = _Crew(self.workers or os.cpu_count() or 1, iter(cells), notify)
+        try:
+            crew.fill()
+            while crew.busy:
+                wait([worker.fileno() for worker in crew.busy], timeout=LOOK_SECONDS)
+                batch = crew.collect()
+                crew.fill()  # before the batch is written, so that no worker waits for the disk
+                if batch:
+                    yield batch
+        finally:
+            for worker in (*crew.busy, *crew.idle):
+                worker.stop()
 
 
-class _Submitted:
-    """A scheduled cell and when it was first seen running."""
+class _Crew:
+    """The workers of one run and the cells they take."""
 
-    def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-        self.started: float | None = None
+    def __init__(self, places: int, cells: Iterator[Cell], notify: Callable[[CellEvent], None]) -> None:
+        self.places = places
+        self.busy: list[WorkerProcess] = []
+        self.idle: list[WorkerProcess] = []
+        self._cells = cells
+        self._notify = notify
+        self._next: Cell | None = None
+        self._again: list[Cell] = []
+        self._losses: Counter[str] = Counter()
+        self._running: dict[WorkerProcess, Cell] = {}
 
-    def announce(self, running: bool, notify: Callable[[CellEvent], None]) -> None:
-        if running and self.started is None:
-            self.started = time.monotonic()
-            notify(CellEvent("started", self.cell))
+    def fill(self) -> None:
+        """Give every free place a cell; a cell larger than the machine runs alone."""
+        while True:
+            cell = self._next or (self._again.pop() if self._again else next(self._cells, None))
+            taken = sum(_places(running) for running in self._running.values())
+            if cell is None or (self.busy and taken + _places(cell) > self.places):
+                self._next = cell
+                return
+            self._next = None
+            worker = self._worker_for(cell)
+            worker.start(cell)
+            self._running[worker] = cell
+            self.busy.append(worker)
+            if not self._losses[cell.key]:
+                self._notify(CellEvent("started", cell))
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started if self.started is not None else 0.0
-
-
-def _collect(future: concurrent.futures.Future[dict[str, Any]], submitted: _Submitted) -> CellResult:
-    from pebble import ProcessExpired
-
-    cell = submitted.cell
-    try:
-        outcome = future.result()
-    except concurrent.futures.TimeoutError:
-        failure = Failure(label=cell.label, kind="Timeout", message=f"no result within {cell.timeout:g} s; the worker was stopped")
-        return CellResult(cell, None, failure, submitted.seconds)
-    except ProcessExpired as error:
-        code = error.exitcode
-        how = f"killed by signal {-code}" if code is not None and code < 0 else f"exited with code {code}"
-        failure = Failure(label=cell.label, kind="WorkerDied", message=f"the worker process was {how} while running this cell")
-        return CellResult(cell, None, failure, submitted.seconds)
-    except Exception as error:
-        failure = Failure(label=cell.label, kind=type(error).__name__, message=f"the cell's result could not be read: {error}")
-        return CellResult(cell, None, failure, submitted.seconds)
-    if "record" in outcome:
-        return CellResult(cell, outcome["record"], None, outcome["seconds"])
-    failure = Failure(label=cell.label, kind=outcome["kind"], message=outcome["message"], traceback=outcome["traceback"])
-    return CellResult(cell, None, failure, outcome["seconds"])
-
-
-def _context() -> multiprocessing.context.BaseContext:
-    # Never fork: the driver may hold threads (progress display, torch), and a forked lock is a hang.
-    return multiprocessing.get_context("spawn")
-
-
-class _one_thread_environment:  # noqa: N801 - used like a function
-    """Workers inherit one thread per maths library; the driver's own environment is restored."""
-
-    def __enter__(self) -> None:
-        self.saved = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-        os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self.saved.items():
-            if value is None:
-                os.environ.pop(name, None)
+    def collect(self) -> list[CellResult]:
+        """The results that are ready now."""
+        batch = []
+        for worker in tuple(self.busy):
+            if (outcome := worker.poll()) is None:
+                continue
+            cell = self._running.pop(worker)
+            self.busy.remove(worker)
+            if "record" in outcome or worker.alive:
+                self.idle.append(worker)
             else:
-                os.environ[name] = value
+                worker.stop()
+            if outcome.get("lost"):
+                self._losses[cell.key] += 1
+                if self._losses[cell.key] <= RETRIES:
+                    self._again.append(cell)
+                    continue
+                outcome["message"] += f" ({self._losses[cell.key]} times)"
+            result = result_of(cell, outcome)
+            self._notify(CellEvent("failed" if result.failure else "done", cell, result.seconds))
+            batch.append(result)
+        return batch
+
+    def _worker_for(self, cell: Cell) -> WorkerProcess:
+        while self.idle:
+            worker = self.idle.pop()
+            # What earlier cells left in memory must not count against this one's limit.
+            if worker.alive and (cell.memory is None or worker.memory() <= cell.memory / 2):
+                return worker
+            worker.stop()
+        return WorkerProcess()
+
+
+def _places(cell: Cell) -> int:
+    return max(1, math.ceil(cell.cpus))

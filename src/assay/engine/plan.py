@@ -22,7 +22,8 @@ def canonical(value: Any) -> str:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     except (TypeError, ValueError) as error:
-        raise InputError(f"expected JSON data (numbers, text, lists, dicts); given {type(value).__name__}: {error}") from None
+        kind = type(value).__name__
+        raise InputError(f"expected JSON data (numbers, text, lists, dicts); given {kind}: {error}") from None
 
 
 def content_key(identity: Mapping[str, Any]) -> str:

@@ -1,26 +1,32 @@
 """A crash-safe, content-addressed store of finished cells.
 
-One file per cell, written as temp file, fsync, rename: a kill at any moment leaves either the whole cell or none. Every
-file carries a digest of its content; a truncated, corrupted or tampered cell is set aside, reported and done again.
+One object per cell, written whole or not at all: a kill at any moment leaves either the whole cell or none. Every
+object carries a digest of its content; a truncated, corrupted or tampered cell is set aside, reported and done again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assay.engine.backend import Backend, Folder, open_backend
+from assay.engine.claims import Claims
+from assay.engine.estimate import CostModel
+from assay.engine.files import write_atomically
 from assay.engine.plan import canonical
-from assay.errors import AssayError, expected
+from assay.errors import expected
 
 FORMAT = 1
 KEY = re.compile(r"^[0-9a-f]{32}$")
+COSTS = "costs.json"
 
 
 @dataclass(frozen=True)
@@ -36,78 +42,88 @@ class StoredCell:
 
 @dataclass
 class Store:
-    """Finished cells under ``root``, by key. ``damaged`` lists files found broken since it was opened."""
+    """Finished cells under ``root``, a folder or an fsspec URL, by key; several drivers may share it.
 
-    root: Path
+    ``damaged`` lists the objects found broken since it was opened.
+    """
+
+    root: str | Path
     damaged: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.root = Path(self.root)
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            probe = self.root / f".probe-{uuid.uuid4().hex}"
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            raise AssayError(
-                f"cannot write to {self.root}: {error.strerror}; choose another folder with --out"
-            ) from None
+        self._backend: Backend = open_backend(self.root)
+        if isinstance(self._backend, Folder):
+            self.root = self._backend.root
 
     def path(self, key: str) -> Path:
-        """Where the cell of this key lives."""
-        if not KEY.match(key):
-            raise expected("a cell key of 32 hex digits", given=repr(key))
-        return self.root / key[:2] / f"{key}.json"
+        """Where the cell of this key lives, in a store that is a folder."""
+        return Path(self.root) / _name(key)
 
     def get(self, key: str) -> StoredCell | None:
         """The cell of this key, or None if it was never finished or its file is damaged (then it is set aside)."""
-        file = self.path(key)
-        try:
-            raw = file.read_bytes()
-        except FileNotFoundError:
+        name = _name(key)
+        if (raw := self._backend.read(name)) is None:
             return None
         try:
             return _decode(raw, key)
         except (ValueError, KeyError, TypeError) as error:
-            self.damaged.append(f"{file.name}: {error}; set aside, the cell is done again")
-            self._set_aside(file)
+            self.damaged.append(f"{key}.json: {error}; set aside, the cell is done again")
+            self._set_aside(name, raw)
             return None
+
+    def get_all(self, keys: Iterable[str]) -> list[StoredCell | None]:
+        """The cells of these keys, in their order."""
+        return self._backend.map(self.get, keys)
 
     def put(self, cell: StoredCell) -> None:
         """Write a finished cell; when this returns, it survives a crash of the machine."""
-        write_atomically(self.path(cell.key), _encode(cell))
+        self.put_all([cell])
+
+    def put_all(self, cells: Iterable[StoredCell]) -> None:
+        """Write cells that finished together with one wait for the disk; when this returns, all survive a crash."""
+        if items := {_name(cell.key): _encode(cell) for cell in cells}:
+            self._backend.write(items)
 
     def __iter__(self) -> Iterator[StoredCell]:
-        for file in sorted(self.root.glob("??/*.json")):
-            if KEY.match(file.stem) and (cell := self.get(file.stem)) is not None:
+        for name in self._backend.names(""):
+            folder, _, file = name.rpartition("/")
+            key = file.removesuffix(".json")
+            if len(folder) == 2 and KEY.match(key) and (cell := self.get(key)) is not None:
                 yield cell
 
-    def _set_aside(self, file: Path) -> None:
+    def claims(self) -> Claims:
+        """A driver's right to run cells of this store while no other does."""
+        return Claims(self._backend)
+
+    def costs(self) -> CostModel:
+        """How long cells took, as earlier drivers of this store recorded it; empty if there is no readable record."""
         try:
-            os.replace(file, file.with_suffix(f".damaged-{uuid.uuid4().hex[:8]}"))
-        except FileNotFoundError:
-            pass  # another driver set it aside first
+            return CostModel.loads(self._backend.read(COSTS) or b"{}")
+        except (ValueError, TypeError, AttributeError):
+            return CostModel()
+
+    def keep_costs(self, costs: CostModel) -> None:
+        """Remember how long cells took. The last driver to finish wins; nothing but estimates depends on it."""
+        self._backend.note(COSTS, costs.dumps())
+
+    def close(self) -> None:
+        """Settle what was written in batches. The store stays usable; leaving this out loses nothing."""
+        self._backend.close()
+
+    def _set_aside(self, name: str, raw: bytes) -> None:
+        aside = f"{name.removesuffix('.json')}.damaged-{uuid.uuid4().hex[:8]}"
+        if isinstance(self._backend, Folder):
+            with contextlib.suppress(FileNotFoundError):  # another driver set it aside first
+                os.replace(self._backend.root / name, self._backend.root / aside)
+            return
+        self._backend.note(aside, raw)
+        self._backend.delete(name)
 
 
-def write_atomically(file: Path, data: bytes) -> None:
-    """Write ``data`` to ``file`` so that a reader sees the old content or the new, never a part."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.parent / f".{file.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        with temporary.open("xb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, file)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise AssayError(f"cannot write {file}: {error.strerror}; free some space or choose another folder") from None
-    if hasattr(os, "O_DIRECTORY"):
-        handle_of_folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle_of_folder)
-        finally:
-            os.close(handle_of_folder)
+def _name(key: str) -> str:
+    if not KEY.match(key):
+        raise expected("a cell key of 32 hex digits", given=repr(key))
+    return f"{key[:2]}/{key}.json"
 
 
 def _body(cell: StoredCell) -> dict[str, Any]:
@@ -133,3 +149,6 @@ def _decode(raw: bytes, key: str) -> StoredCell:
     if hashlib.sha256(canonical(data).encode()).hexdigest() != digest:
         raise ValueError("content does not match its digest")
     return StoredCell(key=key, label=data["label"], group=data["group"], seconds=data["seconds"], record=data["record"])
+
+
+__all__ = ["Store", "StoredCell", "write_atomically"]

@@ -1,0 +1,285 @@
+"""The Ray executor: the same cells, placed by Ray on the nodes of a cluster (extra ``[ray]``).
+
+Every cell is one Ray task with its resource needs. The Ray worker does not run it: it keeps a worker process that
+does, as the local executor's do, and enforces the cell's time and memory limits there. So a cell that crashes is an
+outcome that comes back from a healthy Ray worker, and only what is really lost (a Ray worker, a node) is tried again.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import platform
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from assay.engine.local import RETRIES
+from assay.engine.plan import fingerprint
+from assay.engine.process import LOOK_SECONDS, WorkerProcess, result_of
+from assay.errors import AssayError, InputError, MissingExtra, expected
+from assay.protocols import Cell, CellEvent, CellResult
+
+WAIT_SECONDS = 1.0
+CLUSTER_SECONDS = 5.0
+OBJECT_STORE_BYTES = 100 << 20
+"""Of a Ray started here: records are small and travel in messages, so little shared memory is needed."""
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """Runs cells on a Ray cluster at ``address`` (``auto``, ``host:port``, ``ray://host:port``), else on one started here.
+
+    At most ``workers`` cells (all the cluster's cores by default), and as many again queued, are with Ray at a time:
+    the plan itself stays with the driver. A cell whose Ray worker or node is lost is tried up to ``retries`` times more.
+    ``modules`` are packages or modules besides Assay whose code travels with the job; with ``ship=False`` nothing
+    travels and every node must have the same wheel. Either way each worker checks Python, torch and the source of Assay
+    against the driver's before it runs anything.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    retries: int = 3
+    modules: tuple[str, ...] = ()
+    ship: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """More arguments of ``ray.init``."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise expected("workers >= 1", given=f"workers={self.workers}")
+        if self.retries < 0:
+            raise expected("retries >= 0", given=f"retries={self.retries}")
+        if importlib.util.find_spec("ray") is None:
+            raise MissingExtra("ray", "ray", "the Ray engine")
+
+    def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[Sequence[CellResult]]:
+        """Results as they are ready, those ready together in one batch; leaving early cancels what is under way."""
+        import ray
+
+        started_here = not ray.is_initialized()
+        if started_here:
+            self._connect()
+        flight = _Flight(self, iter(cells), notify)
+        try:
+            flight.fill()
+            while flight.under_way:
+                batch = flight.collect()
+                flight.fill()  # before the batch is written, so that no worker waits for the disk
+                if batch:
+                    yield batch
+        finally:
+            flight.cancel()
+            if started_here:
+                ray.shutdown()
+
+    def _connect(self) -> None:
+        import ray
+
+        options: dict[str, Any] = {
+            "include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR,
+            "configure_logging": False, "runtime_env": self._environment(), **self.options,
+        }
+        if self.address is not None:
+            options["address"] = self.address
+            options.pop("include_dashboard")
+        else:
+            options.setdefault("num_cpus", self.workers or os.cpu_count())
+            options.setdefault("object_store_memory", OBJECT_STORE_BYTES)
+            options.setdefault("address", "local")
+        try:
+            ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            place = self.address or "this machine"
+            check = f"ray status --address {self.address or 'auto'}"
+            raise AssayError(f"cannot start or reach Ray at {place}: {error}; check: {check}") from None
+
+    def _environment(self) -> dict[str, Any]:
+        """What travels with the job: nothing but search paths on this machine, source folders to another."""
+        variables = {"RAY_DISABLE_IMPORT_WARNING": "1"}
+        if self.address is None:
+            paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+            return {"env_vars": {**variables, "PYTHONPATH": paths}}
+        if not self.ship:
+            return {"env_vars": variables}
+        names = dict.fromkeys(["assay", *(name.partition(".")[0] for name in self.modules)])
+        return {"env_vars": variables, "py_modules": [_source(name) for name in names]}
+
+
+class _Flight:
+    """The cells that are with Ray, and what became of them."""
+
+    def __init__(self, executor: RayExecutor, cells: Iterator[Cell], notify: Callable[[CellEvent], None]) -> None:
+        import ray
+
+        self._ray = ray
+        self._executor = executor
+        self._cells = cells
+        self._notify = notify
+        self._task = ray.remote(run_on_node)
+        self._versions = ray.put(versions())
+        self._cells_of: dict[Any, Cell] = {}
+        self._queued: deque[Any] = deque()
+        self._started: dict[Any, float] = {}
+        self._again: list[Cell] = []
+        self._losses: Counter[str] = Counter()
+        self._places = 1
+        self._counted = -CLUSTER_SECONDS
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._cells_of)
+
+    def fill(self) -> None:
+        """Keep Ray supplied: a cell for every core and as many waiting, so that no core waits for this driver."""
+        places = self._count_places()
+        while len(self._cells_of) < 2 * places:
+            cell = self._again.pop() if self._again else next(self._cells, None)
+            if cell is None:
+                break
+            self._submit(cell)
+        while self._queued and len(self._started) < places:
+            reference = self._queued.popleft()
+            if reference in self._cells_of:
+                self._start(reference)
+
+    def collect(self) -> list[CellResult]:
+        """The results that are ready now; waits a moment for the first."""
+        references = list(self._cells_of)
+        ready, _ = self._ray.wait(references, num_returns=1, timeout=WAIT_SECONDS)
+        if ready:
+            more, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
+            ready = more
+        batch = []
+        for reference in ready:
+            if (result := self._take(reference)) is not None:
+                self._notify(CellEvent("failed" if result.failure else "done", result.cell, result.seconds))
+                batch.append(result)
+        return batch
+
+    def cancel(self) -> None:
+        """Stop everything under way, and the workers that run it."""
+        for reference in self._cells_of:
+            self._ray.cancel(reference, force=True)
+        self._cells_of.clear()
+
+    def _submit(self, cell: Cell) -> None:
+        needs = {"num_cpus": cell.cpus, "num_gpus": cell.gpus, "memory": cell.memory}
+        task = self._task.options(**needs, max_retries=0, name=cell.label)  # this driver counts the retries
+        reference = task.remote(self._versions, _job(cell))
+        self._cells_of[reference] = cell
+        self._queued.append(reference)
+
+    def _start(self, reference: Any) -> None:
+        """Ray does not tell when a task begins; the oldest ones it has cores for are taken to be running."""
+        cell = self._cells_of[reference]
+        self._started[reference] = time.monotonic()
+        if not self._losses[cell.key]:
+            self._notify(CellEvent("started", cell))
+
+    def _take(self, reference: Any) -> CellResult | None:
+        """The result of a finished task, or None if its worker was lost and it will be tried again."""
+        from ray import exceptions
+
+        if reference not in self._started:
+            self._start(reference)
+        cell = self._cells_of.pop(reference)
+        seconds = time.monotonic() - self._started.pop(reference)
+        retries = RETRIES
+        try:
+            outcome: dict[str, Any] = self._ray.get(reference)
+        except (
+            exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.LocalRayletDiedError,
+            exceptions.ObjectLostError, exceptions.OutOfMemoryError, exceptions.TaskCancelledError,
+            exceptions.RaySystemError,
+        ) as error:
+            message = f"the Ray worker or node running this cell was lost: {str(error).strip().splitlines()[0]}"
+            outcome = {"kind": "WorkerDied", "message": message, "seconds": seconds, "lost": True}
+            retries = self._executor.retries
+        except exceptions.RayError as error:
+            outcome = {"kind": type(error).__name__, "message": str(error), "seconds": seconds}
+        if "mismatch" in outcome:
+            raise AssayError(outcome["mismatch"])
+        if outcome.get("lost"):
+            self._losses[cell.key] += 1
+            if self._losses[cell.key] <= retries:
+                self._again.append(cell)
+                return None
+            outcome["message"] += f" ({self._losses[cell.key]} times)"
+        return result_of(cell, outcome)
+
+    def _count_places(self) -> int:
+        if time.monotonic() - self._counted >= CLUSTER_SECONDS:
+            self._counted = time.monotonic()
+            resources: dict[str, float] = self._ray.cluster_resources()  # type: ignore[no-untyped-call]
+            cores = int(resources.get("CPU", 0))
+            self._places = max(1, min(cores, self._executor.workers or cores))
+        return self._places
+
+
+_keeper: tuple[str, WorkerProcess] | None = None
+"""The worker process of this Ray worker, and the GPUs it may see."""
+
+
+def run_on_node(wanted: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
+    """The outcome of one cell on the node where Ray placed it; called inside a Ray worker."""
+    global _keeper
+    if mismatch := _mismatch(wanted):
+        return {"mismatch": mismatch}
+    cell = Cell(**job)
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if _keeper is not None and (
+        _keeper[0] != gpus or not _keeper[1].alive or (cell.memory and _keeper[1].memory() > cell.memory / 2)
+    ):
+        _keeper[1].stop()
+        _keeper = None
+    if _keeper is None:
+        _keeper = (gpus, WorkerProcess())
+    worker = _keeper[1]
+    worker.start(cell)
+    while (outcome := worker.poll()) is None:
+        wait([worker.fileno()], timeout=LOOK_SECONDS)
+    return outcome
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on the driver and on every worker for their results to be one experiment."""
+    try:
+        torch = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        torch = "absent"
+    return {"python": platform.python_version(), "torch": torch, "assay source": fingerprint(["assay"])}
+
+
+def _mismatch(wanted: Mapping[str, str]) -> str | None:
+    here = versions()
+    differing = [f"{name} {here[name]} (driver: {wanted[name]})" for name in wanted if here.get(name) != wanted[name]]
+    if not differing:
+        return None
+    return (
+        f"expected the driver's versions on every node; given {', '.join(differing)} on {platform.node()}; install the "
+        "same versions there, then issue the same command again: what is done is kept"
+    )
+
+
+def _job(cell: Cell) -> dict[str, Any]:
+    return {
+        "key": cell.key, "target": cell.target, "payload": dict(cell.payload), "label": cell.label, "group": cell.group,
+        "timeout": cell.timeout, "cpus": cell.cpus, "gpus": cell.gpus, "memory": cell.memory,
+    }
+
+
+def _source(name: str) -> str:
+    """The folder or file of a module, to be sent to the nodes."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not (spec.submodule_search_locations or spec.origin):
+        raise InputError(f"module '{name}' has no source that could be sent to the nodes; given modules={name!r}")
+    folders = list(spec.submodule_search_locations or [])
+    return folders[0] if folders else str(spec.origin)

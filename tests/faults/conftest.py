@@ -1,0 +1,8 @@
+"""Fault tests import their misbehaving cells by name, as worker processes do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
