@@ -1,0 +1,126 @@
+"""The gradient audit: its yardstick, its gates in float64, and what it leaves behind (nothing)."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+import assay
+from assay.audits.gradient import audit_gradient
+from assay.audits.true_gradient import true_gradient
+from assay.errors import InputError
+from assay.models import EnergyMLP
+from assay.results import Run, Verdict
+from assay.rules import Backprop, EqProp
+from assay.seeding import torch_generator
+
+
+def three_hidden(seed: int = 0) -> EnergyMLP:
+    return EnergyMLP([8, 16, 16, 16, 5], gamma=0.25, activation="tanh", seed=seed, sweeps=100).double()
+
+
+def batch(rows: int = 8) -> tuple[Tensor, Tensor]:
+    generator = torch_generator(1, "gradient audit")
+    return torch.randn(rows, 8, generator=generator, dtype=torch.float64), torch.randint(
+        5, (rows,), generator=generator
+    )
+
+
+def test_the_yardstick_is_backprop_through_a_converged_relaxation() -> None:
+    model, (x, y) = three_hidden(), batch()
+    truth = true_gradient(model, x, y)
+    assert truth.trusted and truth.equilibrium
+    Backprop().backward(model, x, y)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(truth.gradients[name], parameter.grad, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("nudge", "limit"), [("centered", 1e-3), ("holomorphic(8)", 1e-8), ("tangent", 1e-9)])
+def test_the_float64_gates_hold_at_beta_one_tenth(nudge: str, limit: float, seed: int) -> None:
+    rule = EqProp(beta=0.1, nudge=nudge, sweeps=(500, 500), tolerance=1e-14)
+    model = EnergyMLP([64, 128, 128, 128, 10], gamma=0.25, activation="tanh", seed=seed).double()
+    generator = torch_generator(seed, "gates")
+    x, y = torch.randn(16, 64, generator=generator, dtype=torch.float64), torch.randint(10, (16,), generator=generator)
+    finding = audit_gradient(model, x, y, rule=rule, limit=limit, seed=seed)
+    assert finding.verdict is Verdict.PASS, finding.reason
+    assert all(control.separated for control in finding.controls)
+
+
+def test_the_order_of_a_one_sided_nudge_is_one() -> None:
+    finding = audit_gradient(three_hidden(), *batch(), rule=EqProp(beta=0.1, nudge="one-sided"))
+    assert finding.measurement("slope of the error in beta").value == pytest.approx(1, abs=0.1)
+
+
+def test_truncation_is_told_from_bias() -> None:
+    rule = EqProp(beta=0.01, nudge="centered", sweeps=(1, 1))
+    finding = audit_gradient(three_hidden(), *batch(), rule=rule, limit=0.5)
+    table = {row[0]: row[1] for row in finding.tables[1].rows}
+    assert table["as used (float64)"] > 100 * table["in float64 with every relaxation at rest"]
+
+
+def test_the_lines_of_the_guide_run_as_written() -> None:
+    model = assay.models.EnergyMLP([64, 32, 32, 10], gamma=0.25, activation="tanh", seed=0)
+    generator = torch_generator(0, "guide")
+    x, y = torch.randn(32, 64, generator=generator), torch.randint(0, 10, (32,), generator=generator)
+    rule = assay.EqProp(beta=0.1, nudge="centered", sweeps=(30, 10))
+    finding = assay.audit_gradient(model, x, y, rule=rule, seed=0)
+    assert finding.verdict is Verdict.PASS, finding.reason
+    assert {figure.key for figure in finding.figures} == {
+        "error-by-parameter",
+        "error-by-beta",
+        "residual-by-sweep",
+        "energy-by-sweep",
+    }
+    run = Run(id="a", created="now", findings=(finding,))
+    assert Run.from_json(run.to_json()) == run
+
+
+def test_nothing_is_left_behind() -> None:
+    model, (x, y) = three_hidden().train(), batch()
+    rule = EqProp()
+    before = copy.deepcopy(model.state_dict())
+    chance = torch.get_rng_state()
+    audit_gradient(model, x, y, rule=rule)
+    assert model.training
+    assert rule.last is None
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert torch.equal(chance, torch.get_rng_state())
+
+
+def test_without_a_fixed_point_there_is_no_verdict() -> None:
+    model = EnergyMLP([8, 16, 16, 5], gamma=1.0, activation="tanh", seed=0).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(30)
+    rule = EqProp(sweeps=(5, 5), on_divergence="record")
+    finding = audit_gradient(model, *batch(), rule=rule)
+    assert finding.verdict is not Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"limit": 0.0}, "limit between 0 and 1"),
+        ({"x": torch.full((8, 8), float("nan"))}, "finite inputs"),
+        ({"y": torch.zeros(3, dtype=torch.long)}, "as many targets"),
+        ({"model": "mlp"}, "torch.nn.Module"),
+    ],
+)
+def test_bad_arguments_are_named(change: dict[str, object], complaint: str) -> None:
+    x, y = batch()
+    arguments = {"model": three_hidden(), "x": x, "y": y, "rule": EqProp(), **change}
+    with pytest.raises(InputError, match=complaint):
+        audit_gradient(arguments.pop("model"), arguments.pop("x"), arguments.pop("y"), **arguments)  # type: ignore[arg-type]
+
+
+def test_a_frozen_parameter_is_left_out() -> None:
+    model = three_hidden()
+    model.layers[0].weight.requires_grad_(False)
+    finding = audit_gradient(model, *batch(), rule=Backprop())
+    assert all(row[0] != "layers.0.weight" for row in finding.tables[0].rows)
+    assert finding.verdict is Verdict.PASS, finding.reason
