@@ -218,10 +218,13 @@ def spreadless(values: Sequence[float], *, size: float = 0.0) -> bool:
 
 @lru_cache(maxsize=4096)
 def _exact_limits(successes: int, n: int, confidence: float) -> tuple[float, float]:
-    from scipy import stats
+    from scipy import special
 
-    ends = stats.binomtest(successes, n).proportion_ci(confidence, method="exact")
-    return float(ends.low), float(ends.high)
+    # Quantiles of beta distributions: what ``binomtest(...).proportion_ci(method="exact")`` finds by search.
+    tail = (1 - confidence) / 2
+    low = special.betaincinv(successes, n - successes + 1, tail) if successes else 0.0
+    high = special.betaincinv(successes + 1, n - successes, 1 - tail) if successes < n else 1.0
+    return float(low), float(high)
 
 
 def _rate_limits(rate: float, items: int, confidence: float) -> tuple[float, float]:

@@ -74,6 +74,14 @@ def test_iqm_refuses_a_task_without_runs():
         stats.iqm({"a": [1.0], "b": []}, seed=0)
 
 
+@pytest.mark.parametrize(("successes", "n"), [(0, 5), (5, 5), (3, 7), (1797, 1800), (19_000, 20_000)])
+@pytest.mark.parametrize("confidence", [0.90, 0.95, 0.999])
+def test_binomial_interval_is_the_exact_one_of_scipy(successes, n, confidence):
+    interval = stats.binomial_interval(successes, n, confidence=confidence)
+    exact = scipy_stats.binomtest(successes, n).proportion_ci(confidence, method="exact")
+    assert (interval.low, interval.high) == pytest.approx((exact.low, exact.high), abs=1e-9)
+
+
 @pytest.mark.parametrize(("successes", "n"), [(-1, 3), (4, 3), (1, 0)])
 def test_impossible_counts_are_refused(successes, n):
     with pytest.raises(InputError):

@@ -1,0 +1,110 @@
+"""Track 0: every planted fault is told from its twin, and the track itself notices when a guard is taken away."""
+
+import pytest
+
+from assay import stats
+from assay.protocols import Outcome, Outcomes, Trial
+from assay.results import Evidence, Failure, Verdict
+from assay.tracks.faults import PLANTED
+from assay.tracks.honesty import Honesty
+
+SLOW = {"killed worker"}  # starts a process: once is enough here
+BY_NAME = {planted.name: planted for planted in PLANTED}
+
+
+def run_track(names=None, seeds=(42,)) -> Outcomes:
+    track = Honesty()
+    wanted = [t for t in track.trials("quick", seeds) if names is None or t.arm.partition(": ")[2] in names]
+    return Outcomes(tuple(Outcome(trial, track.measure(trial)) for trial in wanted))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("side", ["fault", "twin"])
+def test_each_planted_subject_is_told_for_what_it_is(name, side):
+    for seed in (42,) if name in SLOW else (42, 7, 1234):
+        record = Honesty().measure(Trial(arm=f"{side}: {name}", seed=seed))
+        assert record["told"], record
+
+
+def test_seeds_draw_other_data_and_the_same_seed_the_same():
+    reasons = [Honesty().measure(Trial(arm="fault: parity at chance", seed=seed))["reason"] for seed in (42, 43, 42)]
+    assert reasons[0] == reasons[2] != reasons[1]
+
+
+def test_the_finding_states_sensitivity_and_specificity_with_exact_bounds():
+    finding = stats.enforce(Honesty().decide(run_track()), kind="deterministic", seeds=(42,))
+    n = len(PLANTED)
+    assert finding.verdict is Verdict.PASS, finding.reason
+    assert finding.evidence is Evidence.CONFIRMED
+    assert f"sensitivity {n}/{n}, at least {0.025 ** (1 / n):.1%} (95 %, exact)" in finding.reason
+    assert f"specificity {n}/{n}" in finding.reason
+    assert finding.measurement("sensitivity").interval == stats.binomial_interval(n, n)
+    assert len(finding.controls) == 2 * n
+    assert len(finding.tables[0].rows) == n
+
+
+@pytest.mark.parametrize(
+    ("guard", "replacement", "blinded"),
+    [
+        ("enforce", lambda finding, **_: finding, {"crashed track", "one seed called proof", "uncalibrated check"}),
+        ("holm_decisions", lambda decisions: decisions, {"best of many"}),
+        ("all_hold", lambda decisions, **_: decisions[0], {"average over tasks"}),
+        (
+            "above_chance",
+            lambda arms, **_: stats.numeric_match([0.0], 1.0),
+            {"parity at chance", "mixed units"},
+        ),
+    ],
+)
+def test_a_guard_that_is_taken_away_is_missed(monkeypatch, guard, replacement, blinded):
+    monkeypatch.setattr(stats, guard, replacement)
+    finding = Honesty().decide(run_track(blinded))
+    missed = {control.name for control in finding.controls if not control.separated and control.observed != "no result"}
+    assert missed == {f"fault: {name}" for name in blinded}
+    assert finding.verdict is Verdict.FAIL
+    monkeypatch.undo()
+    assert stats.enforce(finding, kind="deterministic", seeds=(42,)).reason.startswith("not calibrated")
+
+
+def test_a_store_that_checks_no_digest_is_caught(monkeypatch):
+    import json
+
+    from assay.engine import store
+    from assay.engine.store import StoredCell
+
+    def trusting(raw, key):
+        data = json.loads(raw)
+        return StoredCell(**{name: data[name] for name in ("key", "label", "group", "seconds", "record")})
+
+    monkeypatch.setattr(store, "_decode", trusting)
+    for name in ("tampered cell", "swapped cell"):
+        record = Honesty().measure(Trial(arm=f"fault: {name}", seed=42))
+        assert record["verdict"] == "FAIL"
+        assert not record["told"]
+
+
+def test_a_check_that_rejects_everything_fails_by_its_twins(monkeypatch):
+    real = stats.parity
+    monkeypatch.setattr(
+        stats, "parity", lambda *a, **k: real(*a, **k).model_copy(update={"verdict": Verdict.INCONCLUSIVE})
+    )
+    finding = Honesty().decide(run_track({"parity at chance", "NaN metric"}))
+    assert finding.verdict is Verdict.FAIL
+    assert {c.name for c in finding.controls if not c.separated and c.observed != "no result"} >= {
+        "twin: parity at chance",
+        "twin: NaN metric",
+    }
+
+
+def test_trials_that_are_missing_or_failed_never_pass():
+    trial = Trial(arm="fault: NaN metric", seed=42)
+    failure = Failure(label="cell", kind="Timeout", message="no result")
+    for outcomes in (Outcomes(()), Outcomes((Outcome(trial, None, failure),)), run_track({"NaN metric"})):
+        finding = Honesty().decide(outcomes)
+        assert not finding.passed
+        assert {c.name: c.observed for c in finding.controls}["fault: peeking"] == "no result"
+
+
+def test_more_seeds_add_trials_and_change_none():
+    few, many = (set(map(repr, Honesty().trials("quick", range(42, 42 + n)))) for n in (3, 5))
+    assert few < many
