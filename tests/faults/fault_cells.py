@@ -118,7 +118,8 @@ def main() -> None:
     if len(sys.argv) > 4:
         from assay.engine import RayExecutor
 
-        engine = RayExecutor(address=sys.argv[4] if sys.argv[4] != "local" else None, workers=2, modules=("fault_cells",))
+        address = sys.argv[4] if sys.argv[4] != "local" else None
+        engine = RayExecutor(address=address, workers=2, modules=("fault_cells",))
     results(squares(folder, count, sleep), folder, engine)
 
 

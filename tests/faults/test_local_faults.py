@@ -33,7 +33,7 @@ def test_every_way_to_fail_is_named_and_the_rest_goes_on(tmp_path: Path) -> None
     memory = found["eat"].failure
     assert memory is not None and "more than its limit of 200 MiB" in memory.message
     crash = found["crash"].failure
-    assert crash is not None and "SIGSEGV" in crash.message and "string_at" in crash.traceback, "with the place it crashed"
+    assert crash is not None and "SIGSEGV" in crash.message and "string_at" in crash.traceback, "with its place"
     assert f.leftovers(tmp_path) == []
     stored = {each.label for each in Store(tmp_path / "cells")}
     assert stored == {each.label for each in healthy}, "no failure is stored as a result"

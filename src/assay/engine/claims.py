@@ -163,10 +163,10 @@ def _parse(raw: bytes) -> dict[str, Any]:
 
 @cache
 def _machine() -> str:
-    """The booted system and process namespace in which a process number means something; a random name if unknown."""
+    """The booted system and namespaces in which a process number and start time mean something; else a random name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+        return " ".join([boot, *(str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in ("pid", "time"))])
     except OSError:
         return uuid.uuid4().hex
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -51,13 +52,17 @@ class CostModel:
         """Seconds until all is done: waiting cells by group, running cells by group with their elapsed times.
 
         With exact costs, cells given out longest first end between max(work / workers, longest cell) and twice that.
+        The longest of n cells still to end is taken as the n / (n + 1) quantile of the recorded times.
         """
         if not any(self._times.values()):
             return None
-        rests = [self._rest(group, spent) for group, spents in running.items() for spent in spents]
-        costs = [(self.seconds(group), count) for group, count in waiting.items() if count > 0]
-        work = sum(rests) + sum(cost * count for cost, count in costs)
-        longest = max([*rests, *(cost for cost, _ in costs)], default=0.0)
+        work = longest = 0.0
+        for group in {**waiting, **running}:
+            count, spents = waiting.get(group, 0), running.get(group, ())
+            work += self.seconds(group) * count + sum(self._rest(group, spent) for spent in spents)
+            if count or spents:
+                long = self._longest(group, count + len(spents))
+                longest = max(longest, long if count else long - min(spents))
         return max(work / max(workers, 1), longest)
 
     def dumps(self) -> bytes:
@@ -73,6 +78,10 @@ class CostModel:
             for seconds in times:
                 costs.learn(str(group), float(seconds))
         return costs
+
+    def _longest(self, group: str, cells: int) -> float:
+        times = sorted(self._times.get(group, ())) or [self.seconds(group)]
+        return times[math.ceil(len(times) * cells / (cells + 1)) - 1]
 
     def _rest(self, group: str, spent: float) -> float:
         """Expected seconds a cell still takes after ``spent``: the mean over recorded times that are longer."""

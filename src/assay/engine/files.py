@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -58,7 +59,8 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / f"{uuid.uuid4().hex}.log"
-        self._log: IO[bytes] | None = None
+        self._log: int | None = None
+        self._closing: weakref.finalize[[int], Any] | None = None
 
     def write(self, files: Mapping[Path, bytes]) -> None:
         """Write every file; when this returns, all survive a crash of the machine."""
@@ -68,10 +70,11 @@ class Journal:
             return
         try:
             log = self._open()
-            log.write(b"".join(_entry(file, data) for file, data in files.items()))
-            log.flush()
-            os.fsync(log.fileno())
-            size = log.tell()
+            size = os.fstat(log).st_size
+            entries = b"".join(_entry(file, data) for file, data in files.items())
+            while entries:
+                entries = entries[os.write(log, entries):]
+            os.fsync(log)
         except OSError as error:
             raise cannot_write(self._path, error) from None
         for file, data in files.items():
@@ -81,11 +84,11 @@ class Journal:
 
     def close(self) -> None:
         """Wait until the files themselves are on disk, then drop the log."""
-        if self._log is None:
+        if self._log is None or self._closing is None:
             return
         os.sync()
         self._path.unlink(missing_ok=True)
-        self._log.close()
+        self._closing()
         self._log = None
 
     def recover(self) -> None:
@@ -101,10 +104,11 @@ class Journal:
                         write_atomically(file, data)
                 path.unlink(missing_ok=True)
 
-    def _open(self) -> IO[bytes]:
+    def _open(self) -> int:
         if self._log is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._log = self._path.open("ab")
+            self._log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            self._closing = weakref.finalize(self, os.close, self._log)
             fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _sync_folder(self._folder)
         return self._log

@@ -35,10 +35,10 @@ OBJECT_STORE_BYTES = 100 << 20
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """Runs cells on a Ray cluster at ``address`` (``auto``, ``host:port``, ``ray://host:port``), else on one started here.
+    """Runs cells on the Ray cluster at ``address`` (``auto``, ``host:port``, ``ray://host:port``), or one started here.
 
     At most ``workers`` cells (all the cluster's cores by default), and as many again queued, are with Ray at a time:
-    the plan itself stays with the driver. A cell whose Ray worker or node is lost is tried up to ``retries`` times more.
+    the plan itself stays with the driver. A cell whose Ray worker or node is lost is tried ``retries`` times more.
     ``modules`` are packages or modules besides Assay whose code travels with the job; with ``ship=False`` nothing
     travels and every node must have the same wheel. Either way each worker checks Python, torch and the source of Assay
     against the driver's before it runs anything.

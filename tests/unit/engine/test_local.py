@@ -29,10 +29,12 @@ def targets_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cell(function: str, timeout: float = 60.0, **payload: Any) -> Cell:
     key = content_key({"function": function, **payload})
-    return Cell(key, f"cells_for_tests:{function}", payload, label=f"{function} {payload}", group=function, timeout=timeout)
+    return Cell(key, f"cells_for_tests:{function}", payload, f"{function} {payload}", function, timeout=timeout)
 
 
-def run(cells: list[Cell], folder: Path, workers: int = 2, events: list[CellEvent] | None = None) -> dict[str, CellResult]:
+def run(
+    cells: list[Cell], folder: Path, workers: int = 2, events: list[CellEvent] | None = None
+) -> dict[str, CellResult]:
     notify = events.append if events is not None else (lambda event: None)
     stream = execute(cells, store=Store(folder), executor=LocalExecutor(workers), notify=notify)
     return {result.cell.label: result for result in stream}
@@ -59,7 +61,8 @@ def test_a_misbehaving_cell_fails_alone_with_its_reason(tmp_path: Path) -> None:
     }
     exploded = failures["explode"]
     assert exploded is not None
-    assert "planted" in exploded.message and "explode" in exploded.traceback and "about to explode" in exploded.traceback
+    assert "planted" in exploded.message
+    assert "explode" in exploded.traceback and "about to explode" in exploded.traceback
     died = failures["die"]
     assert died is not None and "signal 9" in died.message
     assert sum(event.kind == "failed" for event in events) == len(planted)
@@ -86,7 +89,9 @@ def test_a_tampered_cell_is_done_again(tmp_path: Path) -> None:
     assert log.read_text().split() == ["5", "5"]
 
 
-def test_every_worker_has_one_thread_and_the_driver_keeps_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_worker_has_one_thread_and_the_driver_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     results = run([cell("threads")], tmp_path / "cells", workers=1)
     assert results["threads {}"].record == {"threads": 1, "omp": "1"}
