@@ -1,0 +1,99 @@
+"""audit_symmetry: measure, decide, and put everything a reader needs into one Finding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import nn
+
+from assay.audits.symmetry import decide, diagnose, figures, stages, tables
+from assay.audits.symmetry.copies import untouched_random_state
+from assay.audits.symmetry.facts import Facts, Options
+from assay.audits.symmetry.spec import Symmetry
+from assay.audits.symmetry.subject import prepare
+from assay.errors import expected
+from assay.results import Finding, Verdict
+
+
+def audit_symmetry(
+    model: nn.Module,
+    sample: Any,
+    symmetry: Symmetry,
+    *,
+    seed: int = 0,
+    budget: float | None = None,
+    inputs: int = 50,
+    transforms: int = 50,
+    skip: Iterable[str] = (),
+    training_steps: int = 5,
+    adversarial: int = 0,
+    call: Callable[[nn.Module, Any], Any] | None = None,
+    name: str | None = None,
+) -> Finding:
+    """Whether a model has the symmetry claimed for it, and if not where, why and how to mend it.
+
+    Args:
+        model: any ``nn.Module``; copies of it are run, so it is left exactly as it was found.
+        sample: a tensor, tuple (``model(*sample)``) or dict (``model(**sample)``) of example inputs; a list of such
+            inputs for models without a batch axis; or a callable ``(n, generator) -> inputs``.
+        symmetry: the group and how it acts.
+        seed: all randomness follows from it.
+        budget: the largest relative error you accept; without it only rounding is accepted.
+        inputs, transforms: how many of each are used at most.
+        skip: parts to leave out (see ``assay.audits.symmetry.facts.PARTS``); they are UNTESTED, never passed.
+        training_steps: steps of training before the symmetry is tested again.
+        adversarial: rounds of a search for the worst input and element; 0 for none.
+        call: ``(model, inputs) -> outputs`` for models with a call of their own.
+        name: what to call the model in the report.
+
+    >>> import torch; from assay import symmetry as sym
+    >>> spec = sym.Symmetry(sym.S(), inputs=sym.permuted(1), outputs=sym.permuted(1))
+    >>> audit_symmetry(torch.nn.Tanh(), torch.randn(8, 5), spec).verdict
+    <Verdict.PASS: 'PASS'>
+
+    A PASS says that no break larger than rounding was found on these inputs; see the statement about rare inputs.
+    """
+    if not isinstance(symmetry, Symmetry):
+        raise expected("a Symmetry(group, inputs=..., outputs=...)", given=type(symmetry).__name__)
+    started = time.perf_counter()
+    options = Options(seed, budget, inputs, transforms, frozenset(skip), training_steps, adversarial)
+    with untouched_random_state():
+        subject = prepare(model, sample, symmetry, seed=seed, inputs=inputs, call=call)
+        facts = Facts(subject, options, name or type(model).__name__)
+        stages.run(facts, sample)
+        finding = summarise(facts)
+    return finding.model_copy(update={"seconds": time.perf_counter() - started})
+
+
+def summarise(facts: Facts) -> Finding:
+    """The finding of what was measured."""
+    found = decide.checks(facts)
+    outcome = decide.verdict(facts, found)
+    issues = diagnose.issues(facts)
+    return Finding(
+        subject=facts.name,
+        claim=claim(facts),
+        verdict=outcome,
+        reason=decide.reason(facts, found, outcome),
+        key_finding=issues[0].cause if issues and outcome is not Verdict.PASS else "",
+        headline=tables.headline(facts),
+        measurements=tuple(tables.measurements(facts)),
+        tables=tuple(tables.tables(facts)),
+        figures=tuple(figures.figures(facts)),
+        checks=tuple(found),
+        issues=tuple(issues),
+        limitations=tuple(diagnose.limitations(facts)),
+        improvements=tuple(dict.fromkeys(issue.fix for issue in issues)),
+        varied=("inputs", "group elements", "weight jitter"),
+        seeds=(facts.options.seed,),
+    )
+
+
+def claim(facts: Facts) -> str:
+    """The claim in words."""
+    spec = facts.subject.symmetry
+    kind = "invariant" if spec.is_invariance else "equivariant"
+    exact = "up to rounding" if facts.options.budget is None else f"to a relative error of {facts.options.budget:g}"
+    return f"the model is {kind} under {spec.group.name} {exact} ({spec})"

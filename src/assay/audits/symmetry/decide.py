@@ -1,0 +1,182 @@
+"""From what was measured to checks, a verdict and the sentence that says why."""
+
+from __future__ import annotations
+
+from assay.audits.symmetry.facts import PARTS, Facts, Test
+from assay.audits.symmetry.guards import sensitivity_check
+from assay.audits.symmetry.robustness import Retest
+from assay.audits.symmetry.statistics import rare_statement
+from assay.audits.symmetry.tolerance import VERDICTS, Label
+from assay.results import Check, Verdict
+
+LATENT = "the symmetry holds at these weights only"
+
+
+def checks(facts: Facts) -> list[Check]:
+    """Every guard and test with its verdict; what was not run is UNTESTED."""
+    found = list(facts.guards)
+    if facts.stopped:
+        return [*found, *(untested(part, f"not run: {facts.stopped}") for part in ("end to end", *PARTS))]
+    if facts.sensitivity is not None:
+        found.append(sensitivity_check(facts.sensitivity))
+    found += [_end_to_end(test) for test in facts.tests]
+    found += _special(facts)
+    found += [_end_to_end(test) for test in facts.adversary]
+    found += _sizes(facts)
+    found += _search(facts)
+    found += _gradients(facts)
+    found += [_retest(one) for one in facts.retests]
+    found += [untested(part, f"switched off (skip={part!r})") for part in PARTS if not facts.options.on(part)]
+    return found
+
+
+def verdict(facts: Facts, found: list[Check]) -> Verdict:
+    """FAIL if the symmetry is broken; INCONCLUSIVE if it could not be tested; PARTIAL if it holds with a reservation."""
+    if facts.stopped:
+        return Verdict.worst(check.verdict for check in facts.guards)
+    if any(check.verdict is Verdict.FAIL for check in found):
+        return Verdict.INCONCLUSIVE if facts.stochastic else Verdict.FAIL
+    dead = facts.sensitivity is not None and (facts.sensitivity.dead_outputs or facts.sensitivity.dead_inputs)
+    if dead or facts.stochastic or not any(test.acts for test in facts.tests):
+        return Verdict.INCONCLUSIVE
+    if any(check.verdict is not Verdict.PASS for check in found):
+        return Verdict.PARTIAL
+    return Verdict.PASS
+
+
+def reason(facts: Facts, found: list[Check], outcome: Verdict) -> str:
+    """One sentence: what decided, and for a break the first module that breaks it."""
+    if facts.stopped:
+        return facts.stopped
+    if outcome is Verdict.FAIL and facts.broken:
+        return _where_it_breaks(facts)
+    if outcome is not Verdict.PASS:
+        bad = [check for check in found if check.verdict is not Verdict.PASS]
+        first = max(bad, key=lambda check: (check.verdict.severity, check.label != "UNTESTED"))
+        holds = "" if facts.broken else "end to end it holds, but "
+        skipped = [check.name for check in bad if check.label == "UNTESTED"]
+        if outcome is Verdict.PARTIAL and len(skipped) == len(bad):
+            return f"it holds in everything that was tested; untested: {', '.join(skipped)}"
+        return f"{holds}{first.name}: {first.reason}"
+    worst = max(facts.tests, key=lambda test: test.judgement.worst)
+    labels = sorted({test.judgement.label for test in facts.tests})
+    n = int(worst.errors.cluster.max()) + 1
+    return (
+        f"{facts.subject.symmetry.group.name} holds ({', '.join(labels)}): largest relative error {worst.judgement.worst:.2g} "
+        f"({worst.generator}); {rare_statement(n)}"
+    )
+
+
+def _where_it_breaks(facts: Facts) -> str:
+    named = [name for name in facts.broken_generators if name in facts.locations]
+    test = max(facts.broken, key=lambda one: one.judgement.excess)
+    text = f"{test.generator}: output {test.errors.output} has {test.judgement.reason}"
+    wrong = [str(one) for several in facts.alternatives.values() for one in several]
+    if wrong:
+        return f"{text}; your test may be wrong: {wrong[0]}"
+    if named:
+        location = facts.locations[named[0]]
+        if location.first is None and location.first_unexpected is None:
+            return f"{text}; no single module could be named"
+        where = location.where if location.first else f"{location.first_unexpected.event.label}" if location.first_unexpected else ""
+        return f"{named[0]}: the first module that breaks it is '{location.module or where}' ({module_type(facts, location.module)}); {text}"
+    return text
+
+
+def module_type(facts: Facts, name: str | None) -> str:
+    """The class name of a module."""
+    if name is None:
+        return "unknown"
+    return type(dict(facts.subject.model.named_modules()).get(name, facts.subject.model)).__name__
+
+
+def untested(name: str, why: str) -> Check:
+    """A part that was not run: never a pass."""
+    return Check(name=name, verdict=Verdict.INCONCLUSIVE, reason=why, label="UNTESTED")
+
+
+def _labelled(name: str, label: Label, why: str) -> Check:
+    return Check(name=name, verdict=VERDICTS[label], reason=why, label=label)
+
+
+def _end_to_end(test: Test) -> Check:
+    name = f"{test.generator}: {test.errors.output}"
+    if not test.acts:
+        return _labelled(name, "VACUOUS", f"no declared input changes under {test.generator}: nothing was tested")
+    return _labelled(name, test.judgement.label, test.judgement.reason)
+
+
+def _special(facts: Facts) -> list[Check]:
+    if not facts.special:
+        return []
+    identity = [test for test in facts.special if test.generator == "identity"]
+    others = [test for test in facts.special if test.generator != "identity"]
+    found = []
+    for name, tests in (("identity", identity), ("special elements", others)):
+        if not tests:
+            continue
+        bad = [test for test in tests if test.broken]
+        if bad:
+            worst = max(bad, key=lambda test: test.judgement.excess)
+            found.append(_labelled(name, "BROKEN", f"{worst.generator}: {worst.judgement.reason}"))
+        else:
+            labels: list[Label] = [test.judgement.label for test in tests]
+            order: tuple[Label, ...] = ("EXACT", "FLOAT-LIMITED", "APPROXIMATE")
+            label = max(labels, key=order.index)
+            found.append(_labelled(name, label, f"{len(tests)} tests, largest relative error {max(t.judgement.worst for t in tests):.2g}"))
+    return found
+
+
+def _sizes(facts: Facts) -> list[Check]:
+    run = [(size, one) for size, one in facts.sizes if not one.problem]
+    if len(run) < 2:
+        return []
+    bad = [size for size, one in run if one.broken]
+    if not bad:
+        return [_labelled("image sizes", "EXACT", f"holds at sizes {', '.join(str(size) for size, _ in run)}")]
+    good = [size for size, _ in run if size not in bad]
+    text = f"breaks at sizes {', '.join(map(str, bad))}" + (f", holds at {', '.join(map(str, good))}" if good else "")
+    return [_labelled("image sizes", "BROKEN", text)]
+
+
+def _search(facts: Facts) -> list[Check]:
+    texts = [str(one) for several in facts.alternatives.values() for one in several]
+    return [Check(name="is the test wrong?", verdict=Verdict.FAIL, reason="; ".join(dict.fromkeys(texts)))] if texts else []
+
+
+def _gradients(facts: Facts) -> list[Check]:
+    found = []
+    tested = [test for test in facts.gradients if not test.problem]
+    for kind, title in (("inputs", "input gradients"), ("parameters", "parameter gradients")):
+        errors = [(test.generator, one) for test in tested for one in getattr(test, kind)]
+        if not errors:
+            continue
+        generator, worst = max(errors, key=lambda pair: pair[1].excess)
+        if not worst.broken:
+            text = f"covariant: largest relative error {max(one.relative for _, one in errors):.2g}"
+            found.append(_labelled(title, "EXACT", text))
+            continue
+        names = list(dict.fromkeys(one.name for _, one in sorted(errors, key=lambda pair: -pair[1].relative) if one.broken))
+        text = f"{generator}: the gradient by {', '.join(names[:3])} is off by {worst.relative:.2g}, {worst.excess:.2g} times rounding"
+        latent = kind == "parameters" and not facts.broken
+        outcome = Verdict.PARTIAL if latent else Verdict.FAIL
+        found.append(Check(name=title, verdict=outcome, reason=f"{text}; {LATENT}" if latent else text, label="BROKEN"))
+    for one in facts.differences:
+        label: Label = "BROKEN" if one.broken else "EXACT"
+        note = f" ({one.note})" if one.note else ""
+        who = f" by {', '.join(one.names[:3])}" if one.names else ""
+        text = f"autograd{who} and finite differences differ by {one.relative:.2g} in {one.mismatches} of {one.directions} directions{note}"
+        found.append(_labelled(f"finite differences: {one.what}", label, text))
+    found += [untested(part, why) for part, why in facts.untested.items()]
+    return found
+
+
+def _retest(one: Retest) -> Check:
+    if one.problem:
+        return untested(one.condition, one.problem)
+    worst = one.worst
+    if worst is None:
+        return untested(one.condition, "no declared output")
+    if one.broken:
+        return Check(name=one.condition, verdict=Verdict.PARTIAL, reason=f"breaks: {worst.reason}; {LATENT}", label="BROKEN")
+    return _labelled(one.condition, worst.label, worst.reason)

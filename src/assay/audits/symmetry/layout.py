@@ -1,0 +1,150 @@
+"""Finds out whether axis 0 is a batch of independent inputs, and whether batches may be put behind each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.audits.symmetry.representations import Invariant
+from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size
+from assay.errors import expected
+from assay.seeding import torch_generator
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """Whether a row of the output depends on other rows of the input, and by how much at most."""
+
+    asked: bool
+    coupled: bool
+    change: float
+    floor: float
+    why: str
+
+
+def arrange(subject: Subject, sample: Any, inputs: int, *, stochastic: bool) -> Coupling:
+    """Sets ``rows`` and ``mergeable`` of the subject, and draws single inputs again if there is no batch axis."""
+    reason = _no_batch_axis(subject)
+    declared = subject.symmetry.batch
+    if declared == 0 and reason:
+        raise expected("axis 0 to be a batch axis, as declared by batch=0", given=reason, do="say batch=None")
+    if reason is None and not stochastic:
+        subject.rows = True
+        coupling = _coupling(subject)
+        subject.rows = not coupling.coupled
+        subject.mergeable = subject.rows and _mergeable(subject)
+    else:
+        subject.rows = reason is None
+        coupling = Coupling(False, False, 0.0, 0.0, reason or "the model is stochastic")
+    subject._base.clear()
+    if not subject.rows and callable(sample) and len(subject.cases) == 1:
+        _draw_singly(subject, sample, inputs)
+    return coupling
+
+
+def jittered(subject: Subject, leaves: Leaves, generator: torch.Generator) -> Leaves:
+    """Other inputs of the same kind: noise as large as the spread of the input itself; integers stay."""
+    changed: Leaves = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
+            width = float(exact_spread(leaf))
+            changed.append((leaf.detach().cpu().to(torch.float64) + width * noise).to(leaf.dtype))
+        else:
+            changed.append(leaf)
+    return changed
+
+
+def exact_spread(leaf: Tensor) -> float:
+    """Standard deviation of the entries; their magnitude if they are all alike, 1 if they are all zero."""
+    value = leaf.detach().to(torch.float64)
+    spread = float(value.std()) if value.numel() > 1 else 0.0
+    return spread or float(value.abs().max()) or 1.0
+
+
+def _no_batch_axis(subject: Subject) -> str | None:
+    """Why axis 0 cannot be a batch axis, or None if it can."""
+    if subject.symmetry.batch is None:
+        return "batch=None was declared"
+    if len(subject.cases) > 1:
+        return "the sample is a list of separate inputs"
+    leaves = subject.cases[0]
+    for leaf, rep, name in zip(leaves, subject.inputs, subject.input_names, strict=True):
+        if isinstance(leaf, Tensor) and 0 in rep.axes(leaf.ndim):
+            return f"the group acts on axis 0 of {name or 'the input'}"
+    size = batch_size(leaves, subject.inputs)
+    for leaf, rep in zip(leaves, subject.inputs, strict=True):
+        if isinstance(leaf, Tensor) and not isinstance(rep, Invariant) and (not leaf.ndim or len(leaf) != size):
+            return "inputs differ in size along axis 0"
+    for index in subject.tested:
+        output = subject.base(0, "low")[index]
+        if not output.ndim or len(output) != size or 0 in subject.output(index).axes(output.ndim):
+            return f"output {subject.output_names[index]} of shape {tuple(output.shape)} has no batch axis of {size}"
+    return None
+
+
+def _coupling(subject: Subject) -> Coupling:
+    leaves = subject.cases[0]
+    size = batch_size(leaves, subject.inputs)
+    others = jittered(subject, leaves, torch_generator(subject.seed, "coupling"))
+    half = max(1, size // 2)
+    if size == 1:
+        changed, reference = _rowwise(leaves, others, size, lambda a, b: torch.cat([a, b])), leaves
+    else:
+        changed, reference = _rowwise(leaves, others, size, lambda a, b: torch.cat([a[:half], b[half:]])), leaves
+    precision: Precision = "high" if subject.high is not None else "low"
+    try:
+        after = subject.values(changed, precision)
+    except Exception as error:  # a model of one fixed batch size; the rows of size 1 stay as they are
+        return Coupling(False, False, 0.0, 0.0, f"it does not run with other rows ({type(error).__name__})")
+    before = subject.values(reference, precision)
+    change = floor = 0.0
+    for index in subject.tested:
+        if len(after[index]) < half:
+            return Coupling(True, True, float("inf"), 0.0, "an output lost its batch axis")
+        gap = float((after[index][:half].double() - before[index][:half].double()).abs().max())
+        change = max(change, gap)
+        if precision == "high":
+            rough = subject.base(0, "low")[index][:half].double() - before[index][:half].double()
+            floor = max(floor, float(rough.abs().max()))
+        else:
+            floor = max(floor, 64 * torch.finfo(subject.low_dtype).eps * float(before[index].abs().max()))
+    return Coupling(True, change > floor, change, floor, "other rows were replaced")
+
+
+def _mergeable(subject: Subject) -> bool:
+    """Whether f([x, x]) = [f(x), f(x)]: then many transformed batches fit into one pass."""
+    leaves = subject.cases[0]
+    size = batch_size(leaves, subject.inputs)
+    twice = _rowwise(leaves, leaves, size, lambda a, b: torch.cat([a, b]))
+    precision: Precision = "high" if subject.high is not None else "low"
+    try:
+        once, double = subject.base(0, precision), subject.values(twice, precision)
+    except Exception:  # a fixed batch size
+        return False
+    for index in subject.tested:
+        if len(double[index]) != 2 * size:
+            return False
+        gap = (double[index].double() - torch.cat([once[index]] * 2).double()).abs().max()
+        limit = torch.finfo(subject.low_dtype).eps * float(once[index].double().abs().max())
+        if not (float(gap) <= 64 * limit or bool(torch.isnan(gap))):
+            return False
+    return True
+
+
+def _rowwise(a: Leaves, b: Leaves, size: int, join: Callable[[Tensor, Tensor], Tensor]) -> Leaves:
+    return [
+        join(x, y) if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x, y in zip(a, b, strict=True)
+    ]
+
+
+def _draw_singly(subject: Subject, sample: Any, inputs: int) -> None:
+    """Without a batch axis each draw of the sample is one input; they may differ in size."""
+    from assay.audits.symmetry import tree
+
+    generator = torch_generator(subject.seed, "inputs")
+    subject.cases = [[leaf for _, leaf in tree.leaves(sample(1, generator))] for _ in range(inputs)]

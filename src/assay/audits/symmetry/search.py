@@ -1,0 +1,136 @@
+"""Is the test wrong? Looks for another representation of an output or input under which the symmetry holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from assay.audits.symmetry.candidates import Conjugate, candidates
+from assay.audits.symmetry.elements import Elements
+from assay.audits.symmetry.endtoend import compare, measure
+from assay.audits.symmetry.groups import Group
+from assay.audits.symmetry.representations import Invariant, Representation
+from assay.audits.symmetry.subject import Subject
+from assay.audits.symmetry.tolerance import judge
+
+TRIED = 8
+"""Alternatives tried per input; each costs a few passes."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another declaration that fits within rounding where the given one does not."""
+
+    kind: Literal["output", "input"]
+    name: str
+    declared: str
+    fits: str
+
+    def __str__(self) -> str:
+        if self.kind == "output":
+            return f"output {self.name} was declared {self.declared} but behaves as {self.fits}"
+        if self.declared == "invariant":
+            return f"input {self.name} was not transformed; if it is transformed as {self.fits}, the symmetry holds"
+        return f"input {self.name} was declared {self.declared}; as {self.fits} the symmetry holds"
+
+
+def alternatives(subject: Subject, draw: Callable[[Group], Elements], broken: list[str]) -> list[Alternative]:
+    """Declarations that differ from the given one in a single place and hold for the elements of a broken generator.
+
+    Inputs are never declared invariant where they were not: a test that transforms nothing holds for every model.
+    """
+    small = _small(subject)
+    elements = draw(small.group(0))
+    found: list[Alternative] = []
+    low = small.over(small.cases[0], elements, "low")
+    high = small.over(small.cases[0], elements, "high") if small.high is not None else None
+    for index in subject.tested:
+        if subject.output_names[index] in broken and high is not None:
+            for rep in _output_options(small, index, elements):
+                _, error, bound = compare(small, rep, elements, 0, index, low[index], high[index])
+                if error is not None and bound is not None and bool((error <= bound.maximum(bound.median())).all()):
+                    name, declared = subject.output_names[index], repr(subject.output(index))
+                    found.append(Alternative("output", name, declared, _plain(rep)))
+                    break
+    if found:
+        return found
+    for place, (leaf, rep) in enumerate(zip(small.cases[0], small.inputs, strict=True)):
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+            continue
+        for other in _input_options(small, leaf, rep, elements):
+            inputs = [*small.inputs[:place], other, *small.inputs[place + 1 :]]
+            if _holds(dataclasses.replace(small, inputs=inputs, _base={}), draw, broken):
+                found.append(Alternative("input", subject.input_names[place] or "x", repr(rep), _plain(other)))
+                break
+    return found
+
+
+def _small(subject: Subject) -> Subject:
+    """The same subject with a few rows: a search tries many declarations."""
+    leaves = subject.cases[0]
+    if subject.rows:
+        size, keep = subject.batch(0), min(4, subject.batch(0))
+        leaves = [x[:keep] if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x in leaves]
+    return dataclasses.replace(subject, cases=[leaves], _base={})
+
+
+def _options(shape: tuple[int, ...], elements: Elements, subject: Subject) -> list[Representation]:
+    group = subject.group(0)
+    lead = shape if subject.rows else (1, *shape)
+    tried = candidates(lead, elements, group)
+    tried += [Conjugate(rep, group) for rep in tried[1:]]
+    return [rep if subject.rows else Unstacked(rep) for rep in tried]
+
+
+def _output_options(subject: Subject, index: int, elements: Elements) -> list[Representation]:
+    shape = tuple(subject.base(0, "low")[index].shape)
+    declared = subject.output(index)
+    options = [Conjugate(declared, subject.group(0)), *_options(shape, elements, subject)]
+    return [rep for rep in options if _plain(rep) != repr(declared)]
+
+
+def _input_options(subject: Subject, leaf: Tensor, rep: Representation, elements: Elements) -> list[Representation]:
+    options = _options(tuple(leaf.shape), elements, subject)
+    if not isinstance(rep, Invariant) and not subject.symmetry.is_invariance:
+        # With invariant outputs the inverse of every element gives the same test again.
+        options.insert(0, Conjugate(rep, subject.group(0)))
+    return [one for one in options if not _is_invariant(one) and _plain(one) != repr(rep)][:TRIED]
+
+
+def _holds(subject: Subject, draw: Callable[[Group], Elements], names: list[str]) -> bool:
+    try:
+        errors = measure(subject, draw, spreads={})
+    except (RuntimeError, ValueError, IndexError):
+        return False
+    judged = [judge(one, low_dtype=subject.low_dtype) for one in errors if one.output in names]
+    return bool(judged) and all(one.label in ("EXACT", "FLOAT-LIMITED") for one in judged)
+
+
+class Unstacked(Representation):
+    """A candidate made for [1, *shape] acting on [*shape]."""
+
+    def __init__(self, rep: Representation) -> None:
+        self.rep = rep
+
+    @property
+    def parts(self) -> frozenset[str]:
+        return self.rep.parts
+
+    def act(self, elements: Elements, x: Tensor) -> Tensor:
+        return self.rep.act(elements, x.unsqueeze(1)).squeeze(1)
+
+    def __repr__(self) -> str:
+        return repr(self.rep)
+
+
+def _is_invariant(rep: Representation) -> bool:
+    return isinstance(rep, Invariant) or (isinstance(rep, Unstacked) and isinstance(rep.rep, Invariant))
+
+
+def _plain(rep: Representation) -> str:
+    """The name without the axis numbers of the search."""
+    return repr(rep).split("(axis=")[0] if "(axis=" in repr(rep) and "@" not in repr(rep) else repr(rep)

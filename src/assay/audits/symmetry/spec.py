@@ -1,0 +1,154 @@
+"""What is claimed: a group and how it acts on the inputs and outputs of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from assay.audits.symmetry.elements import Elements
+from assay.audits.symmetry.groups import Group
+from assay.audits.symmetry.representations import Both, Invariant, Representation
+from assay.errors import InputError, expected
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """The claim f(rho_in(g) x) = rho_out(g) f(x) for all g in ``group``.
+
+    ``inputs`` and ``outputs`` are a representation, or a tuple or dict of them in the shape of the model's inputs and
+    outputs. ``batch`` says whether axis 0 holds independent inputs: 0 yes, None no, "auto" finds out.
+    ``forces=("forces", "energy", "pos")`` says that output ``forces`` is minus the gradient of output ``energy`` by
+    input ``pos``; it is checked by finite differences.
+
+    >>> from assay import symmetry as sym
+    >>> sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=sym.invariant())
+    Symmetry(SO(3): vector -> invariant)
+    """
+
+    group: Group
+    inputs: Any
+    outputs: Any
+    batch: Literal["auto", 0] | None = "auto"
+    forces: tuple[str, str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.group, Group):
+            raise expected("a group such as sym.SO(3)", given=repr(self.group), do="see docs/symmetry.md for the list")
+        for what, declared in (("inputs", self.inputs), ("outputs", self.outputs)):
+            for rep in _representations(declared, what):
+                for atom in atoms(rep):
+                    _check_parts(atom, self.group)
+        if self.batch not in ("auto", 0, None):
+            raise expected("batch 'auto', 0 or None", given=repr(self.batch))
+
+    def __repr__(self) -> str:
+        return f"Symmetry({self})"
+
+    def __str__(self) -> str:
+        return f"{self.group.name}: {_text(self.inputs)} -> {_text(self.outputs)}"
+
+    @property
+    def is_invariance(self) -> bool:
+        """True if every output is declared invariant."""
+        return all(isinstance(rep, Invariant) for rep in _representations(self.outputs, "outputs"))
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """How far a representation is from one: the largest relative errors of the three laws."""
+
+    where: str
+    identity: float
+    product: float
+    inverse: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        """All three laws within rounding."""
+        return max(self.identity, self.product, self.inverse) <= self.tolerance
+
+    def __str__(self) -> str:
+        return f"rho(e) = 1 to {self.identity:.1g}, rho(gh) = rho(g)rho(h) to {self.product:.1g}, inverse to {self.inverse:.1g}"
+
+
+def self_test(group: Group, rep: Representation, x: Tensor, where: str, generator: torch.Generator) -> SelfTest:
+    """Checks rho(e) = I, rho(gh) = rho(g) rho(h) and rho(g^-1) rho(g) = I on a tensor of the model's shape.
+
+    The tolerance follows from float64: three actions, each a sum of at most ``size`` products. It catches a wrong test
+    before a model is blamed; it cannot know whether a correct representation is the one the model has.
+    """
+    count = 8
+    a, b = group.sample(count, generator), group.sample(count, generator)
+    rep.check(a, tuple(x.shape))
+    value = x.detach().cpu()
+    value = value.to(torch.float64) if value.is_floating_point() else value
+    xs = value.expand(count, *value.shape).clone()
+    once, both = rep.act(a, rep.act(b, xs)), rep.act(group.compose(a, b), xs)
+    back = rep.act(group.inverse(a), rep.act(a, xs))
+    mask = rep.mask(group.compose(a, b), xs)
+    scale = max(_largest(once), _largest(xs), _largest(rep.act(a, xs)), 1e-300)
+    size = max([2, *(part.shape[-1] for part in a.parts.values() if part.ndim == 3)])
+    return SelfTest(
+        where=where,
+        identity=_distance(rep.act(group.identity(count), xs), xs, None) / scale,
+        product=_distance(once, both, mask) / scale,
+        inverse=_distance(back, xs, mask) / scale,
+        tolerance=_conditioning(a) * 64 * size**2 * torch.finfo(torch.float64).eps,
+    )
+
+
+def _conditioning(elements: Elements) -> float:
+    """How much the parts of an element can magnify rounding: the largest entry of a matrix, a factor or its inverse."""
+    worst = 1.0
+    for part in elements.parts.values():
+        if part.is_floating_point():
+            worst = max(worst, float(part.abs().max()), float(1 / part.abs().min()) if part.ndim == 1 else 1.0)
+    return worst**2
+
+
+def _distance(a: Tensor, b: Tensor, mask: Tensor | None) -> float:
+    gap = (a.to(torch.complex128) - b.to(torch.complex128)).abs() if a.is_complex() else (a.double() - b.double()).abs()
+    return _largest(gap if mask is None else gap * mask)
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def atoms(rep: Representation) -> list[Representation]:
+    """The factors of a product representation."""
+    return [*atoms(rep.first), *atoms(rep.second)] if isinstance(rep, Both) else [rep]
+
+
+def _check_parts(atom: Representation, group: Group) -> None:
+    if atom.parts and not atom.parts & set(group.parts):
+        raise expected(
+            f"a group that acts on {atom!r} (it needs {' or '.join(sorted(atom.parts))})",
+            given=f"{group.name}, which has {', '.join(group.parts)}",
+            do="multiply the missing group in, as in sym.E(3) * sym.S(), or use sym.invariant()",
+        )
+
+
+def _representations(declared: Any, what: str) -> list[Representation]:
+    if declared is None:
+        return []
+    if isinstance(declared, Representation):
+        return [declared]
+    if isinstance(declared, Mapping):
+        return [rep for one in declared.values() for rep in _representations(one, what)]
+    if isinstance(declared, (tuple, list)):
+        return [rep for one in declared for rep in _representations(one, what)]
+    raise InputError(f"expected {what} made of representations such as sym.vector(); given {declared!r}")
+
+
+def _text(declared: Any) -> str:
+    if isinstance(declared, Mapping):
+        return "{" + ", ".join(f"{key}: {_text(one)}" for key, one in declared.items()) + "}"
+    if isinstance(declared, (tuple, list)):
+        return "(" + ", ".join(_text(one) for one in declared) + ")"
+    return "any" if declared is None else repr(declared)

@@ -1,0 +1,158 @@
+"""The numbers of an audit as measurements and tables."""
+
+from __future__ import annotations
+
+import math
+
+from assay.audits.symmetry.facts import Facts, Test
+from assay.audits.symmetry.localise import Location
+from assay.audits.symmetry.statistics import rare_bound, summarise
+from assay.audits.symmetry.tolerance import band
+from assay.results import Measurement, Region, Scalar, Table
+
+
+def headline(facts: Facts) -> str | None:
+    """The measurement that decided: the largest error over its rounding bound."""
+    return "error / rounding bound" if facts.tests else None
+
+
+def measurements(facts: Facts) -> list[Measurement]:
+    """Errors with n, intervals where there are enough inputs, and the cost of the audit."""
+    found: list[Measurement] = []
+    if facts.tests:
+        worst = max((test for test in facts.tests), key=lambda test: test.judgement.excess)
+        n = _inputs(worst)
+        note = f"largest over generators and outputs, at {worst.generator}, {worst.errors.output}"
+        region = Region(high=1.0)
+        found.append(Measurement(name="error / rounding bound", value=worst.judgement.excess, n=n, region=region, note=note))
+        found += _overall(facts, n)
+        for test in facts.tests:
+            name = f"{test.generator}, {test.errors.output}"
+            found += summarise(test.errors.relative, test.errors.cluster, name=name, seed=facts.options.seed)
+        if not facts.broken and n > 1:
+            value = rare_bound(n)
+            found.append(Measurement(name="rate of bad inputs, upper bound", value=value, n=n, source="derived", note="95 %, exact"))
+    gradient = [one.relative for test in facts.gradients for one in (*test.inputs, *test.parameters)]
+    if gradient:
+        found.append(Measurement(name="gradient equivariance error", value=max(gradient), n=len(gradient), note="largest relative"))
+    cost = facts.subject.cost
+    found.append(Measurement(name="calls of the model", value=cost.calls, unit="calls"))
+    found.append(Measurement(name="inputs sent through the model", value=cost.inputs, unit="forward passes"))
+    return found
+
+
+def tables(facts: Facts) -> list[Table]:
+    """End to end, special elements, layers, gradients, sizes and other conditions."""
+    found = []
+    if facts.tests:
+        found.append(_end_to_end("End to end", facts.tests))
+    if facts.special:
+        found.append(_end_to_end("Special elements", facts.special))
+    found += [_layers(facts, location) for location in facts.locations.values()]
+    found += _gradient_tables(facts)
+    if facts.sizes:
+        rows = [(size, one.problem or _label(one.worst), one.worst.worst if one.worst else None) for size, one in facts.sizes]
+        found.append(Table(title="Image sizes", columns=("size", "verdict", "max relative error"), rows=tuple(rows)))
+    if facts.retests:
+        again = [(one.condition, one.problem or _label(one.worst), one.worst.worst if one.worst else None) for one in facts.retests]
+        found.append(Table(title="Other conditions", columns=("condition", "verdict", "max relative error"), rows=tuple(again)))
+    return found
+
+
+def _overall(facts: Facts, n: int) -> list[Measurement]:
+    """Mean and maximum over all tests, absolute (in the units of the output) and relative, native precision."""
+    errors = [test.errors for test in facts.tests if test.acts]
+    native_high = str(facts.subject.native) == "torch.float64"
+    absolute = [(one.best if native_high else one.low) for one in errors]
+    relative = [a / one.spread if one.spread else a for a, one in zip(absolute, errors, strict=True)]
+    if not absolute:
+        return []
+    count = sum(len(a) for a in absolute)
+    note = f"{count} pairs, native precision"
+    return [
+        Measurement(name="mean absolute error", value=float(sum(a.sum() for a in absolute)) / count, n=n, note=note),
+        Measurement(name="max absolute error", value=max(float(a.max()) for a in absolute), n=n, note=note),
+        Measurement(name="mean relative error", value=float(sum(r.sum() for r in relative)) / count, n=n, note=note),
+        Measurement(name="max relative error", value=max(float(r.max()) for r in relative), n=n, note=note),
+        Measurement(name="transformations tested", value=max(int(one.element.max()) + 1 for one in errors), unit="per generator"),
+        Measurement(name="inputs tested", value=n, unit="inputs"),
+    ]
+
+
+def _end_to_end(title: str, tests: list[Test]) -> Table:
+    columns = (
+        "generator", "output", "verdict", "median", "p95", "p99", "max", "max in low precision",
+        "error / bound", "float64 / low", "band",
+    )
+    rows = []
+    for test in tests:
+        relative, errors = test.errors.relative, test.errors
+        low = errors.low / errors.spread if errors.spread else errors.low
+        quantiles = [float(relative.quantile(q)) for q in (0.5, 0.95, 0.99)]
+        row: tuple[Scalar, ...] = (
+            test.generator, errors.output, test.judgement.label if test.acts else "VACUOUS", *quantiles,
+            float(relative.max()), float(low.max()), test.judgement.excess, test.judgement.high_over_low, band(float(low.max())),
+        )
+        rows.append(row)
+    note = (
+        "errors relative to the spread of outputs of unrelated inputs; 'error / bound' above 1 cannot be rounding; "
+        "'band' is a label by the size of the error in the model's low precision and decides nothing"
+    )
+    return Table(title=title, columns=columns, rows=tuple(rows), note=note)
+
+
+def _layers(facts: Facts, location: Location) -> Table:
+    alone = {(one.module, one.call): one for one in facts.isolated.get(location.generator, [])}
+    modules = dict(facts.subject.model.named_modules())
+    rows: list[tuple[Scalar, ...]] = []
+    for place in location.places:
+        event = place.event
+        if event.kind == "enter":
+            continue
+        other = alone.get((event.module, event.call))
+        rows.append((
+            event.label,
+            type(modules.get(event.module, facts.subject.model)).__name__,
+            repr(place.representation),
+            place.relative,
+            place.floor,
+            "fits" if place.fits else "breaks",
+            "untested" if place.gram_excess is None else "kept" if place.gram_excess <= 1 else "breaks",
+            None if other is None or other.alone is None else "holds" if other.alone <= 1 else "breaks",
+            None if other is None or other.restored is None else 1 - other.restored,
+        ))
+    first = location.first
+    note = (
+        "A: does some representation fit? B: are inner products kept (tested where A fails)? C: the module alone. "
+        "D: share of the final error that goes away if its output is put right. "
+        f"First module inconsistent with every representation: {location.where if first else 'none'}. "
+        f"First inconsistent with the usual ones: {location.first_unexpected.event.label if location.first_unexpected else 'none'}. "
+        "Operations outside modules are blamed on the module whose code runs them."
+    )
+    columns = ("module", "type", "best representation", "error", "rounding", "A", "B", "C", "D")
+    return Table(title=f"Layers under {location.generator}", columns=columns, rows=tuple(rows), note=note)
+
+
+def _gradient_tables(facts: Facts) -> list[Table]:
+    rows = [
+        (test.generator, one.kind, one.name, one.relative, one.excess if math.isfinite(one.excess) else "inf", "BROKEN" if one.broken else "EXACT")
+        for test in facts.gradients
+        for one in (*test.inputs, *test.parameters)
+    ]
+    found = []
+    if rows:
+        columns = ("generator", "kind", "by", "relative error", "error / bound", "verdict")
+        found.append(Table(title="Gradients", columns=columns, rows=tuple(rows)))
+    if facts.differences:
+        other = [(one.what, one.relative, f"{one.mismatches} of {one.directions}", "BROKEN" if one.broken else "EXACT", one.note) for one in facts.differences]
+        columns = ("derivative", "relative difference", "directions that differ", "verdict", "note")
+        found.append(Table(title="Finite differences", columns=columns, rows=tuple(other)))
+    return found
+
+
+def _label(judgement: object) -> str:
+    return str(getattr(judgement, "label", "UNTESTED"))
+
+
+def _inputs(test: Test) -> int:
+    return int(test.errors.cluster.unique().numel())

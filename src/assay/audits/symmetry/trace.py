@@ -1,0 +1,129 @@
+"""What goes into and comes out of every module during one pass."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from assay.audits.symmetry import tree
+from assay.audits.symmetry.subject import Leaves, Subject, exact
+
+
+@dataclass(frozen=True)
+class Event:
+    """A module was entered with, or left with, these tensors; ``calls`` counts how often it was called before."""
+
+    kind: Literal["enter", "exit"]
+    module: str
+    call: int
+    parent: str
+    tensors: tuple[tuple[str, Tensor], ...]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What it is matched by in another pass."""
+        return self.kind, self.module, self.call
+
+    @property
+    def label(self) -> str:
+        """The module's name, with the number of the call if it was called before."""
+        name = self.module or "(model)"
+        return name if self.call == 0 else f"{name} (call {self.call + 1})"
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments a module was called with, to call it again alone."""
+
+    module: str
+    call: int
+    args: Any
+    kwargs: Any
+
+
+@dataclass
+class Pass:
+    """All events of a pass in order, the calls of modules, and the outputs of the model."""
+
+    events: list[Event]
+    calls: dict[tuple[str, int], Call]
+    outputs: list[Tensor]
+
+
+def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *, keep_calls: bool = False) -> Pass:
+    """One pass with every module watched."""
+    events: list[Event] = []
+    calls: dict[tuple[str, int], Call] = {}
+    counts: dict[str, int] = {}
+    stack: list[tuple[str, int]] = []
+
+    def enter(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+            number = counts.get(name, 0)
+            counts[name] = number + 1
+            parent = stack[-1][0] if stack else ""
+            stack.append((name, number))
+            events.append(Event("enter", name, number, parent, _floating((args, kwargs))))
+            if keep_calls:
+                calls[name, number] = Call(name, number, *tree.map_tensors((args, kwargs), lambda t: t.detach().clone()))
+
+        return hook
+
+    def leave(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            while stack and stack[-1][0] != name:
+                stack.pop()
+            number = stack.pop()[1] if stack else 0
+            parent = stack[-1][0] if stack else ""
+            events.append(Event("exit", name, number, parent, _floating(output)))
+
+        return hook
+
+    with watching(model, enter, leave):
+        outputs = subject.run(leaves, model, dtype)
+    return Pass(events, calls, [exact(output) for output in outputs])
+
+
+@contextlib.contextmanager
+def watching(
+    model: nn.Module, enter: Callable[[str], Callable[..., Any]] | None, leave: Callable[[str], Callable[..., Any]]
+) -> Iterator[None]:
+    """Hooks on every module for the length of the block. Compiled (TorchScript) insides cannot be watched."""
+    handles = []
+    seen: set[int] = set()
+    try:
+        for name, module in model.named_modules():
+            if id(module) in seen or _inside_script(model, name):
+                continue
+            seen.add(id(module))
+            if enter is not None:
+                handles.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
+            handles.append(module.register_forward_hook(leave(name), with_kwargs=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _inside_script(model: nn.Module, name: str) -> bool:
+    if isinstance(model, torch.jit.ScriptModule):
+        return bool(name)
+    module = model
+    for step in name.split(".") if name else []:
+        module = getattr(module, step)
+        if isinstance(module, torch.jit.ScriptModule):
+            return True
+    return False
+
+
+def _floating(value: Any) -> tuple[tuple[str, Tensor], ...]:
+    return tuple(
+        (name, exact(leaf))
+        for name, leaf in tree.leaves(value)
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+    )

@@ -1,0 +1,86 @@
+"""Declare a symmetry and audit a model: ``from assay import symmetry as sym``.
+
+Every name is loaded on first use, so importing this module does not import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "audits.symmetry.groups": ("Group", "matrix_group"),
+    "audits.symmetry.elements": ("Elements",),
+    "audits.symmetry.discrete": ("S", "C", "D", "Shifts", "Flip", "sign", "time_reversal"),
+    "audits.symmetry.continuous": ("SO", "O", "SE", "E", "Lorentz", "Scale"),
+    "audits.symmetry.representations": (
+        "Representation", "invariant", "vector", "pseudovector", "pseudoscalar", "point", "tensor", "custom",
+    ),
+    "audits.symmetry.actions": ("permuted", "node_index", "image", "regular", "odd", "scaled", "backwards"),
+    "audits.symmetry.irreps": ("irreps",),
+    "audits.symmetry.spec": ("Symmetry",),
+    "audits.symmetry.audit": ("audit_symmetry",),
+    "audits.symmetry.quick": (
+        "assert_equivariant", "audit_invariance", "audit_equivariance", "audit_rotations", "audit_motions",
+        "audit_permutations", "audit_images",
+    ),
+    "audits.symmetry.versus": ("against",),
+    "audits.symmetry.logger": ("EquivarianceLogger",),
+    "audits.symmetry.template": ("seed_template",),
+}
+_WHERE = {name: home for home, names in _HOMES.items() for name in names}
+_ALIASES = {"shifts": "Shifts", "scale": "Scale", "lorentz": "Lorentz", "flip": "Flip"}
+
+__all__ = [*_WHERE, *_ALIASES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    real = _ALIASES.get(name, name)
+    if real not in _WHERE:
+        from assay.errors import unknown
+
+        raise AttributeError(f"module 'assay.symmetry' has no attribute '{name}': {unknown('name', name, __all__)}")
+    value = getattr(importlib.import_module(f"assay.{_WHERE[real]}"), real)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from assay.audits.symmetry.actions import backwards as backwards
+    from assay.audits.symmetry.actions import image as image
+    from assay.audits.symmetry.actions import node_index as node_index
+    from assay.audits.symmetry.actions import odd as odd
+    from assay.audits.symmetry.actions import permuted as permuted
+    from assay.audits.symmetry.actions import regular as regular
+    from assay.audits.symmetry.actions import scaled as scaled
+    from assay.audits.symmetry.audit import audit_symmetry as audit_symmetry
+    from assay.audits.symmetry.continuous import SE as SE
+    from assay.audits.symmetry.continuous import SO as SO
+    from assay.audits.symmetry.continuous import E as E
+    from assay.audits.symmetry.continuous import Lorentz as Lorentz
+    from assay.audits.symmetry.continuous import O as O
+    from assay.audits.symmetry.continuous import Scale as Scale
+    from assay.audits.symmetry.discrete import C as C
+    from assay.audits.symmetry.discrete import D as D
+    from assay.audits.symmetry.discrete import Flip as Flip
+    from assay.audits.symmetry.discrete import S as S
+    from assay.audits.symmetry.discrete import Shifts as Shifts
+    from assay.audits.symmetry.discrete import sign as sign
+    from assay.audits.symmetry.discrete import time_reversal as time_reversal
+    from assay.audits.symmetry.elements import Elements as Elements
+    from assay.audits.symmetry.groups import Group as Group
+    from assay.audits.symmetry.groups import matrix_group as matrix_group
+    from assay.audits.symmetry.irreps import irreps as irreps
+    from assay.audits.symmetry.representations import Representation as Representation
+    from assay.audits.symmetry.representations import custom as custom
+    from assay.audits.symmetry.representations import invariant as invariant
+    from assay.audits.symmetry.representations import point as point
+    from assay.audits.symmetry.representations import pseudoscalar as pseudoscalar
+    from assay.audits.symmetry.representations import pseudovector as pseudovector
+    from assay.audits.symmetry.representations import tensor as tensor
+    from assay.audits.symmetry.representations import vector as vector
+    from assay.audits.symmetry.spec import Symmetry as Symmetry
