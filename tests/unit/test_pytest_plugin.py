@@ -28,7 +28,7 @@ def run(pytester):
 
     def run_code(body: str, *options: str):
         pytester.makepyfile(HEADER + body)
-        return pytester.runpytest(*options)
+        return pytester.runpytest("-p", "no:hypothesispytest", *options)  # it would import all of hypothesis each time
 
     return run_code
 
