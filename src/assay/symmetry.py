@@ -14,15 +14,27 @@ _HOMES = {
     "audits.symmetry.discrete": ("S", "C", "D", "Shifts", "Flip", "sign", "time_reversal"),
     "audits.symmetry.continuous": ("SO", "O", "SE", "E", "Lorentz", "Scale"),
     "audits.symmetry.representations": (
-        "Representation", "invariant", "vector", "pseudovector", "pseudoscalar", "point", "tensor", "custom",
+        "Representation",
+        "invariant",
+        "vector",
+        "pseudovector",
+        "pseudoscalar",
+        "point",
+        "tensor",
+        "custom",
     ),
     "audits.symmetry.actions": ("permuted", "node_index", "image", "regular", "odd", "scaled", "backwards"),
     "audits.symmetry.irreps": ("irreps",),
     "audits.symmetry.spec": ("Symmetry",),
     "audits.symmetry.audit": ("audit_symmetry",),
     "audits.symmetry.quick": (
-        "assert_equivariant", "audit_invariance", "audit_equivariance", "audit_rotations", "audit_motions",
-        "audit_permutations", "audit_images",
+        "assert_equivariant",
+        "audit_invariance",
+        "audit_equivariance",
+        "audit_so3",
+        "audit_se3",
+        "audit_permutations",
+        "audit_images",
     ),
     "audits.symmetry.versus": ("against",),
     "audits.symmetry.logger": ("EquivarianceLogger",),
@@ -31,7 +43,7 @@ _HOMES = {
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 _ALIASES = {"shifts": "Shifts", "scale": "Scale", "lorentz": "Lorentz", "flip": "Flip"}
 
-__all__ = [*_WHERE, *_ALIASES]  # noqa: PLE0604
+__all__ = [*_WHERE, *_ALIASES]
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,9 @@ def image(*axes: int, margin: int | None = None) -> Representation:
     ``margin`` is for shifts that lose what leaves the frame: outputs within ``margin`` of an edge are not compared.
     """
     if len(axes) not in (1, 2, 3):
-        raise expected("one to three axes", given=f"image{axes}", do="say image(-2, -1) for [batch, channel, height, width]")
+        raise expected(
+            "one to three axes", given=f"image{axes}", do="say image(-2, -1) for [batch, channel, height, width]"
+        )
     return Image(axes, margin)
 
 
@@ -164,7 +166,9 @@ class Image(Representation):
             size = x.shape[place]
             margin = int(shift.abs().max()) if self.margin is None else self.margin
             if size <= 2 * margin:
-                raise expected(f"images wider than 2 x margin = {2 * margin}", given=f"{size} pixels", do="lower margin")
+                raise expected(
+                    f"images wider than 2 x margin = {2 * margin}", given=f"{size} pixels", do="lower margin"
+                )
             here = torch.arange(size).unsqueeze(0)
             there = here - shift[:, column].unsqueeze(1)
             inside = (here >= margin) & (here < size - margin) & (there >= margin) & (there < size - margin)
@@ -214,7 +218,9 @@ class Regular(Representation):
         source = torch.where(f == 1, (k - m) % turns, (m - k) % turns)
         source = source + turns * torch.where(f == 1, (flip + 1) % 2, flip)
         if size == turns and bool((f == 1).any()):
-            raise expected(f"{2 * turns} entries for a group with mirror images", given=f"{size} along axis {self.axis}")
+            raise expected(
+                f"{2 * turns} entries for a group with mirror images", given=f"{size} along axis {self.axis}"
+            )
         index = source.view(len(source), *[-1 if a == place else 1 for a in range(1, x.ndim)])
         return x.gather(place, index.expand(x.shape))
 

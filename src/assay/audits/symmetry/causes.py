@@ -11,10 +11,32 @@ from assay.audits.symmetry.localise import Location, Place
 from assay.audits.symmetry.representations import Invariant
 
 NONLINEAR = (
-    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax, nn.Hardtanh,
-    nn.PReLU, nn.Mish, nn.Hardswish, nn.ReLU6, nn.CELU, nn.Softsign, nn.LogSoftmax,
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.SELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Softplus,
+    nn.Softmax,
+    nn.Hardtanh,
+    nn.PReLU,
+    nn.Mish,
+    nn.Hardswish,
+    nn.ReLU6,
+    nn.CELU,
+    nn.Softsign,
+    nn.LogSoftmax,
 )
-NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm, nn.LocalResponseNorm)
+NORMS = (
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.instancenorm._InstanceNorm,
+    nn.LocalResponseNorm,
+)
 POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -27,19 +49,22 @@ def module_cause(facts: Facts, location: Location | None) -> tuple[str, str, str
     moving = set(moving_parts(location.elements, facts.subject.group()))
     if isinstance(module, NONLINEAR) and "linear" in moving and "grid" not in moving:
         return (
-            "Nonlinearity on components", f"{type(module).__name__} acts on single components of vectors, which mix under the group",
+            "Nonlinearity on components",
+            f"{type(module).__name__} acts on single components of vectors, which mix under the group",
             "gate with an invariant (x * sigmoid(norm)) or act on norms only",
         )
     if isinstance(module, NORMS):
         return (
-            "Normalisation on components", f"{type(module).__name__} takes statistics over components or places that the group mixes",
+            "Normalisation on components",
+            f"{type(module).__name__} takes statistics over components or places that the group mixes",
             "normalise norms of vectors, or take statistics over axes the group leaves alone",
         )
     if isinstance(module, CONVOLUTIONS) and moving & {"grid", "shift"}:
         return _convolution(module, moving)
     if isinstance(module, POOLS) and moving & {"grid", "shift"}:
         return (
-            "Pooling", f"{type(module).__name__} with stride {module.stride} does not commute with the transformation at this size",
+            "Pooling",
+            f"{type(module).__name__} with stride {module.stride} does not commute with the transformation at this size",
             "use stride 1 with blur pooling, or sizes the stride divides; shifts hold for multiples of the stride only",
         )
     if isinstance(module, nn.Linear):
@@ -51,12 +76,14 @@ def _convolution(module: nn.Module, moving: set[str]) -> tuple[str, str, str]:
     stride = getattr(module, "stride", (1,))
     if "grid" in moving:
         return (
-            "Kernel is not symmetric", "an ordinary convolution kernel turns with nothing: f(gx) uses the same kernel on a rotated image",
+            "Kernel is not symmetric",
+            "an ordinary convolution kernel turns with nothing: f(gx) uses the same kernel on a rotated image",
             "use a group convolution (lifting over C(4) or D(4)), average over the orbit, or claim shifts only; zero padding is not the cause",
         )
     if max(stride) > 1:
         return (
-            "Stride", f"a stride of {max(stride)} samples other pixels after a shift that is no multiple of it",
+            "Stride",
+            f"a stride of {max(stride)} samples other pixels after a shift that is no multiple of it",
             "claim shifts by multiples of the stride, or blur before sampling",
         )
     return ("Padding", "what is padded in does not follow the shift", "padding_mode='circular' for circular shifts")
@@ -64,22 +91,32 @@ def _convolution(module: nn.Module, moving: set[str]) -> tuple[str, str, str]:
 
 def _linear(module: nn.Linear, location: Location, moving: set[str]) -> tuple[str, str, str] | None:
     name = location.first.event.module if location.first is not None else ""
-    before: Place | None = next((p for p in location.places if p.event.kind == "enter" and p.event.module == name), None)
+    before: Place | None = next(
+        (p for p in location.places if p.event.kind == "enter" and p.event.module == name), None
+    )
     rep = before.representation if before is not None else None
     if rep is None or isinstance(rep, Invariant):
         return None
     shape = before.event.tensors[0][1].shape if before is not None and before.event.tensors else torch.Size()
-    if 0 < len(shape) and (len(shape) - 1) not in rep.axes(len(shape)) and module.bias is not None and "linear" in moving:
+    if (
+        len(shape) > 0
+        and (len(shape) - 1) not in rep.axes(len(shape))
+        and module.bias is not None
+        and "linear" in moving
+    ):
         return (
-            "Bias on vectors", "a bias adds the same numbers to every component whatever the orientation: a fixed direction",
+            "Bias on vectors",
+            "a bias adds the same numbers to every component whatever the orientation: a fixed direction",
             "set bias=False on layers that act on vectors",
         )
     if moving & {"linear"}:
         return (
-            "Linear layer across components", "a weight matrix mixes components of a vector: only multiples of the identity commute with rotations",
+            "Linear layer across components",
+            "a weight matrix mixes components of a vector: only multiples of the identity commute with rotations",
             "let it act on the channel axis, not on the components",
         )
     return (
-        "Linear layer across places", "a weight per place: the entries that the group moves about get different weights",
+        "Linear layer across places",
+        "a weight per place: the entries that the group moves about get different weights",
         "share the weights over places, or aggregate (sum, mean, max) first",
     )

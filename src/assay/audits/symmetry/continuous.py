@@ -203,4 +203,7 @@ class Scale(Group):
         return Elements({self.name: 1 / elements.parts[self.name]})
 
     def special(self) -> dict[str, Elements]:
-        return {"identity": self.identity(), "doubling": Elements({self.name: torch.tensor([2.0], dtype=torch.float64)})}
+        return {
+            "identity": self.identity(),
+            "doubling": Elements({self.name: torch.tensor([2.0], dtype=torch.float64)}),
+        }

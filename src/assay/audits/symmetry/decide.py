@@ -78,7 +78,13 @@ def _where_it_breaks(facts: Facts) -> str:
         location = facts.locations[named[0]]
         if location.first is None and location.first_unexpected is None:
             return f"{text}; no single module could be named"
-        where = location.where if location.first else f"{location.first_unexpected.event.label}" if location.first_unexpected else ""
+        where = (
+            location.where
+            if location.first
+            else f"{location.first_unexpected.event.label}"
+            if location.first_unexpected
+            else ""
+        )
         return f"{named[0]}: the first module that breaks it is '{location.module or where}' ({module_type(facts, location.module)}); {text}"
     return text
 
@@ -123,7 +129,13 @@ def _special(facts: Facts) -> list[Check]:
             labels: list[Label] = [test.judgement.label for test in tests]
             order: tuple[Label, ...] = ("EXACT", "FLOAT-LIMITED", "APPROXIMATE")
             label = max(labels, key=order.index)
-            found.append(_labelled(name, label, f"{len(tests)} tests, largest relative error {max(t.judgement.worst for t in tests):.2g}"))
+            found.append(
+                _labelled(
+                    name,
+                    label,
+                    f"{len(tests)} tests, largest relative error {max(t.judgement.worst for t in tests):.2g}",
+                )
+            )
     return found
 
 
@@ -141,7 +153,11 @@ def _sizes(facts: Facts) -> list[Check]:
 
 def _search(facts: Facts) -> list[Check]:
     texts = [str(one) for several in facts.alternatives.values() for one in several]
-    return [Check(name="is the test wrong?", verdict=Verdict.FAIL, reason="; ".join(dict.fromkeys(texts)))] if texts else []
+    return (
+        [Check(name="is the test wrong?", verdict=Verdict.FAIL, reason="; ".join(dict.fromkeys(texts)))]
+        if texts
+        else []
+    )
 
 
 def _gradients(facts: Facts) -> list[Check]:
@@ -156,7 +172,9 @@ def _gradients(facts: Facts) -> list[Check]:
             text = f"covariant: largest relative error {max(one.relative for _, one in errors):.2g}"
             found.append(_labelled(title, "EXACT", text))
             continue
-        names = list(dict.fromkeys(one.name for _, one in sorted(errors, key=lambda pair: -pair[1].relative) if one.broken))
+        names = list(
+            dict.fromkeys(one.name for _, one in sorted(errors, key=lambda pair: -pair[1].relative) if one.broken)
+        )
         text = f"{generator}: the gradient by {', '.join(names[:3])} is off by {worst.relative:.2g}, {worst.excess:.2g} times rounding"
         latent = kind == "parameters" and not facts.broken
         outcome = Verdict.PARTIAL if latent else Verdict.FAIL
@@ -178,5 +196,7 @@ def _retest(one: Retest) -> Check:
     if worst is None:
         return untested(one.condition, "no declared output")
     if one.broken:
-        return Check(name=one.condition, verdict=Verdict.PARTIAL, reason=f"breaks: {worst.reason}; {LATENT}", label="BROKEN")
+        return Check(
+            name=one.condition, verdict=Verdict.PARTIAL, reason=f"breaks: {worst.reason}; {LATENT}", label="BROKEN"
+        )
     return _labelled(one.condition, worst.label, worst.reason)

@@ -58,12 +58,12 @@ def input_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | str:
 
     results = []
     for _ in range(DIRECTIONS):
-        direction = [torch.randn(x.shape, generator=random, dtype=torch.float64) if _is_float(x) else None for x in leaves]
+        direction = [
+            torch.randn(x.shape, generator=random, dtype=torch.float64) if _is_float(x) else None for x in leaves
+        ]
         along = iter(gradients)
-        analytic = sum(
-            float((g * d).sum()) for d in direction if d is not None for g in [next(along)] if g is not None
-        )
-        results.append(_compare(analytic, lambda h, d=direction: value(_stepped(leaves, d, h)), _scale(leaves)))
+        analytic = sum(float((g * d).sum()) for d in direction if d is not None for g in [next(along)] if g is not None)
+        results.append(_compare(analytic, _along(value, leaves, direction), _scale(leaves)))
     return _summary("inputs", results)
 
 
@@ -100,9 +100,12 @@ def parameter_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | 
         return value
 
     def compare(names: list[str]) -> tuple[bool, float]:
-        direction = {n: torch.randn(weights[n].shape, generator=random, dtype=torch.float64).to(weights[n]) for n in names}
+        direction = {
+            n: torch.randn(weights[n].shape, generator=random, dtype=torch.float64).to(weights[n]) for n in names
+        }
         analytic = sum(float((gradients[n] * direction[n]).sum()) for n in names)
-        return _compare(analytic, value_at(names, direction), 1.0)
+        size = sum(float(weights[n].detach().abs().mean()) for n in names) / len(names)
+        return _compare(analytic, value_at(names, direction), size or 1.0)
 
     results = [compare(list(weights)) for _ in range(DIRECTIONS)]
     summary = _summary("parameters", results)
@@ -127,14 +130,11 @@ def force_differences(subject: Subject, leaves: Leaves, names: tuple[str, str, s
     results, signs = [], []
     for _ in range(DIRECTIONS):
         direction: list[Tensor | None] = [None] * len(leaves)
-        direction[place] = torch.randn(x.shape, generator=random, dtype=torch.float64)
-        analytic = -float((force * direction[place]).sum())
-
-        def value(h: float, d: list[Tensor | None] = direction) -> float:
-            return float(subject.values(_stepped(leaves, d, h), "high")[total].sum())
-
-        results.append(_compare(analytic, value, _scale([x])))
-        signs.append(_compare(-analytic, value, _scale([x]))[0])
+        step = direction[place] = torch.randn(x.shape, generator=random, dtype=torch.float64)
+        analytic = -float((force * step).sum())
+        along = _along(lambda moved: float(subject.values(moved, "high")[total].sum()), leaves, direction)
+        results.append(_compare(analytic, along, _scale([x])))
+        signs.append(_compare(-analytic, along, _scale([x]))[0])
     summary = _summary(f"{forces} = -d {energy} / d {position}", results)
     note = "they are plus the gradient: the sign is wrong" if summary.broken and sum(signs) * 2 < DIRECTIONS else ""
     return DifferenceTest(summary.what, summary.mismatches, summary.directions, summary.relative, (), note)
@@ -157,6 +157,12 @@ def _compare(analytic: float, value: Callable[[float], float], scale: float) -> 
 def _summary(what: str, results: list[tuple[bool, float]]) -> DifferenceTest:
     middle = sorted(gap for _, gap in results)[len(results) // 2]
     return DifferenceTest(what, sum(bad for bad, _ in results), len(results), middle)
+
+
+def _along(
+    value: Callable[[Leaves], float], leaves: Leaves, direction: list[Tensor | None]
+) -> Callable[[float], float]:
+    return lambda step: value(_stepped(leaves, direction, step))
 
 
 def _stepped(leaves: Leaves, direction: list[Tensor | None], step: float) -> Leaves:

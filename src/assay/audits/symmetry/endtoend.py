@@ -49,7 +49,9 @@ class Errors:
 
 def measure(subject: Subject, draw: Callable[[Group], Elements], *, spreads: dict[int, float]) -> list[Errors]:
     """Errors of every declared output at the elements that ``draw`` gives for each case."""
-    collected: dict[int, list[tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, int]]] = {i: [] for i in subject.tested}
+    collected: dict[int, list[tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, int]]] = {
+        i: [] for i in subject.tested
+    }
     estimated, first_row = subject.high is None or _silently_low(subject), 0
     for case, leaves in enumerate(subject.cases):
         elements = draw(subject.group(case))
@@ -59,7 +61,13 @@ def measure(subject: Subject, draw: Callable[[Group], Elements], *, spreads: dic
         floors = _perturbed_floor(subject, case) if estimated else None
         for index in subject.tested:
             low, high, bound = compare(
-                subject, subject.output(index), elements, case, index, low_there[index], high_there and high_there[index]
+                subject,
+                subject.output(index),
+                elements,
+                case,
+                index,
+                low_there[index],
+                None if high_there is None else high_there[index],
             )
             if floors is not None:
                 bound = floors[index].unsqueeze(0).expand(low.shape)
@@ -68,7 +76,9 @@ def measure(subject: Subject, draw: Callable[[Group], Elements], *, spreads: dic
             number = torch.arange(elements.count).unsqueeze(1).expand(elements.count, rows)
             bad = int((~torch.isfinite(low_there[index].double())).sum())
             flat = [t.reshape(-1) for t in (low, bound, cluster, number)]
-            collected[index].append((flat[0], None if high is None else high.reshape(-1), flat[1], flat[2], flat[3], bad))
+            collected[index].append(
+                (flat[0], None if high is None else high.reshape(-1), flat[1], flat[2], flat[3], bad)
+            )
         first_row += rows
     return [
         Errors(
@@ -121,7 +131,8 @@ def output_spreads(subject: Subject) -> dict[int, float]:
 def norms(gap: Tensor, rows: bool) -> Tensor:
     """Norms over everything but the element axis and, with a batch axis, the rows: [n, rows]."""
     gap = gap.abs().double()
-    return gap.reshape(*gap.shape[: 1 + rows], -1).norm(dim=-1).reshape(len(gap), -1)
+    flat: Tensor = torch.linalg.vector_norm(gap.reshape(*gap.shape[: 1 + rows], -1), dim=-1)
+    return flat.reshape(len(gap), -1)
 
 
 def difference(a: Tensor, b: Tensor) -> Tensor:
@@ -174,7 +185,9 @@ def _perturbed_floor(subject: Subject, case: int, draws: int = 4) -> list[Tensor
                 if weight.is_floating_point():
                     weight.mul_(1 + eps * _uniform(weight, generator))
         nudged: Leaves = [
-            leaf * (1 + eps * _uniform(leaf, generator)) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+            leaf * (1 + eps * _uniform(leaf, generator))
+            if isinstance(leaf, Tensor) and leaf.is_floating_point()
+            else leaf
             for leaf in subject.cases[case]
         ]
         moved = [y.detach().cpu().double() for y in subject.run(nudged, model, subject.low_dtype)]

@@ -20,7 +20,18 @@ from assay.audits.symmetry.tolerance import Judgement
 from assay.errors import InputError, unknown
 from assay.results import Check
 
-PARTS = ("sensitivity", "sizes", "special", "search", "localise", "gradients", "differences", "jitter", "train-mode", "training")
+PARTS = (
+    "sensitivity",
+    "sizes",
+    "special",
+    "search",
+    "localise",
+    "gradients",
+    "differences",
+    "jitter",
+    "train-mode",
+    "training",
+)
 """Parts of an audit that can be switched off; what is off is UNTESTED."""
 
 

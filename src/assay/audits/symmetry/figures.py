@@ -40,7 +40,12 @@ def edge_map(location: Location) -> Tensor | None:
         return None
     position = next((i for i, event in enumerate(location.here.high) if event.key == place.event.key), None)
     here = place.event.tensors[0][1]
-    if position is None or here.ndim < 3 or min(here.shape[-2:]) < 3 or not {"grid", "shift", "crop"} & set(location.elements.parts):
+    if (
+        position is None
+        or here.ndim < 3
+        or min(here.shape[-2:]) < 3
+        or not {"grid", "shift", "crop"} & set(location.elements.parts)
+    ):
         return None
     there = torch.stack([traced.high[position].tensors[0][1] for traced in location.there])
     try:
@@ -56,7 +61,11 @@ def is_ring(edge: Tensor) -> bool:
     middle = edge[height // 3 : height - height // 3, width // 3 : width - width // 3]
     border = torch.cat([edge[0], edge[-1], edge[:, 0], edge[:, -1]])
     largest = float(border.max())
-    return middle.numel() > 0 and largest > 0 and float(middle.max()) <= math.sqrt(torch.finfo(torch.float64).eps) * largest
+    return (
+        middle.numel() > 0
+        and largest > 0
+        and float(middle.max()) <= math.sqrt(torch.finfo(torch.float64).eps) * largest
+    )
 
 
 def _angles(angles: Tensor, errors: list[Errors]) -> Figure:

@@ -52,7 +52,9 @@ class _Gradients:
     parameters: dict[str, Tensor]
 
 
-def gradient_test(subject: Subject, generator: str, elements: Elements, leaves: Leaves, *, case: int = 0) -> GradientTest:
+def gradient_test(
+    subject: Subject, generator: str, elements: Elements, leaves: Leaves, *, case: int = 0
+) -> GradientTest:
     """Both covariance tests at one input (or batch) for a few elements."""
     group = subject.group(case)
     if "crop" in elements.parts:
@@ -73,10 +75,18 @@ def gradient_test(subject: Subject, generator: str, elements: Elements, leaves: 
 
 
 def _collect(generator: str, worst: dict[tuple[str, str], tuple[float, float, float]]) -> GradientTest:
-    scale = {kind: max((size for (k, _), (_, _, size) in worst.items() if k == kind), default=1.0) for kind in ("input", "parameter")}
+    scale = {
+        kind: max((size for (k, _), (_, _, size) in worst.items() if k == kind), default=1.0)
+        for kind in ("input", "parameter")
+    }
     errors = [
         # A gradient far below the largest of its kind is judged on the scale of that one's rounding as well.
-        GradientError(kind, name, error / (size or scale[kind] or 1.0), 0.0 if error == 0 else error / bound if bound else float("inf"))
+        GradientError(
+            kind,
+            name,
+            error / (size or scale[kind] or 1.0),
+            0.0 if error == 0 else error / bound if bound else float("inf"),
+        )
         for (kind, name), (error, bound, size) in worst.items()
     ]
     return GradientTest(
@@ -91,7 +101,8 @@ def _at_element(
 ) -> dict[tuple[str, str], tuple[float, float, float]] | str:
     moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]
     turned = [
-        cotangent_action(rep or Invariant(), group, element, u) for rep, u in zip(subject.outputs, cotangents, strict=True)
+        cotangent_action(rep or Invariant(), group, element, u)
+        for rep, u in zip(subject.outputs, cotangents, strict=True)
     ]
     gaps: dict[Precision, dict[tuple[str, str], tuple[Tensor, Tensor]]] = {}
     for precision in subject.precisions:
@@ -125,7 +136,9 @@ def _pairs(
     return pairs
 
 
-def _gradients(subject: Subject, leaves: Leaves, cotangents: Sequence[Tensor], precision: Precision) -> _Gradients | str:
+def _gradients(
+    subject: Subject, leaves: Leaves, cotangents: Sequence[Tensor], precision: Precision
+) -> _Gradients | str:
     """Gradients of sum <u, f(x)> by every floating input and parameter; a sentence if there are none."""
     model, dtype = subject.twin(precision), subject.dtype(precision)
     fed, outputs = forward_with_grad(subject, model, leaves, dtype)
@@ -136,7 +149,9 @@ def _gradients(subject: Subject, leaves: Leaves, cotangents: Sequence[Tensor], p
     ]
     if not terms:
         return "no declared output is differentiable"
-    wanted = {name: x for name, x in zip(subject.input_names, fed, strict=True) if isinstance(x, Tensor) and x.requires_grad}
+    wanted = {
+        name: x for name, x in zip(subject.input_names, fed, strict=True) if isinstance(x, Tensor) and x.requires_grad
+    }
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     sources = [*wanted.values(), *weights.values()]
     found = torch.autograd.grad(torch.stack(terms).sum(), sources, allow_unused=True)
@@ -146,7 +161,9 @@ def _gradients(subject: Subject, leaves: Leaves, cotangents: Sequence[Tensor], p
     )
 
 
-def forward_with_grad(subject: Subject, model: nn.Module, leaves: Leaves, dtype: torch.dtype) -> tuple[Leaves, list[Tensor]]:
+def forward_with_grad(
+    subject: Subject, model: nn.Module, leaves: Leaves, dtype: torch.dtype
+) -> tuple[Leaves, list[Tensor]]:
     """Floating inputs that require gradients, and the outputs computed from them."""
     fed: Leaves = []
     for leaf in leaves:
@@ -169,5 +186,5 @@ def cotangent_action(rep: Representation, group: Group, element: Elements, u: Te
     with torch.enable_grad():
         x = torch.zeros_like(u).unsqueeze(0).requires_grad_(True)
         y = rep.act(group.inverse(element), x)
-        (found,) = torch.autograd.grad(y, x, u.unsqueeze(0))
+        (found,) = torch.autograd.grad((y * u.unsqueeze(0)).sum(), x)
     return found[0].detach()

@@ -226,5 +226,7 @@ def matrix_group(
     # Entries are given in float32 at worst: anything further off than its rounding is another matrix.
     if bool((distance > 32 * torch.finfo(torch.float32).eps * matrices.abs().max()).any()):
         missing = "the identity" if distance[0] == distance.max() else "the product of two of its elements"
-        raise expected("a group", given=f"{len(matrices)} matrices that do not hold {missing}", do="add what is missing")
+        raise expected(
+            "a group", given=f"{len(matrices)} matrices that do not hold {missing}", do="add what is missing"
+        )
     return MatrixGroup(name, part, matrices, None)

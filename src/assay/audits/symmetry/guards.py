@@ -48,7 +48,11 @@ def self_tests(subject: Subject) -> list[SelfTest]:
         rep = subject.output(index)
         if not isinstance(rep, Invariant):
             value = subject.base(0, "low")[index]
-            value = torch.where(torch.isfinite(value), value, torch.ones_like(value)) if value.is_floating_point() else value
+            value = (
+                torch.where(torch.isfinite(value), value, torch.ones_like(value))
+                if value.is_floating_point()
+                else value
+            )
             tests.append(self_test(group, rep, value, f"output {subject.output_names[index]}", generator))
     return tests
 
@@ -58,7 +62,11 @@ def self_test_check(tests: list[SelfTest], group: Group) -> Check:
     wrong = next((test for test in tests if not test.holds), None)
     if wrong is None:
         worst = max((max(t.identity, t.product, t.inverse) for t in tests), default=0.0)
-        return Check(name="self-test", verdict=Verdict.PASS, reason=f"{group.name} and its representations obey the laws to {worst:.1g}")
+        return Check(
+            name="self-test",
+            verdict=Verdict.PASS,
+            reason=f"{group.name} and its representations obey the laws to {worst:.1g}",
+        )
     return Check(
         name="self-test",
         verdict=Verdict.ERROR,
@@ -100,7 +108,9 @@ def determinism_check(gap: float, reproducible: bool) -> Check:
 def finiteness_check(subject: Subject) -> Check:
     """PASS if every declared output is finite; otherwise FAIL, with the first module that makes a NaN or infinity."""
     bad = [
-        subject.output_names[i] for i in subject.tested for case in range(len(subject.cases))
+        subject.output_names[i]
+        for i in subject.tested
+        for case in range(len(subject.cases))
         if not bool(torch.isfinite(subject.base(case, "low")[i].double()).all())
     ]
     if not bad:

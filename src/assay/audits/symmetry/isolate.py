@@ -48,14 +48,15 @@ def isolate(subject: Subject, leaves: Leaves, element: Elements, group: Group) -
     results = []
     for event in done[:MOST_MODULES]:
         key = (event.module, event.call)
-        results.append(Isolated(*key, _quietly(lambda k=key: probe.alone(*k)), _quietly(lambda k=key: probe.restored(moved, *k))))
+        alone = _quietly(probe.alone, *key)
+        results.append(Isolated(*key, alone, _quietly(probe.restored, *key, moved)))
     return results
 
 
-def _quietly(measure: Callable[[], float | None]) -> float | None:
+def _quietly(measure: Callable[..., float | None], *args: Any) -> float | None:
     """None where a module cannot be run alone: it is untested by this method, and shown as such."""
     try:
-        return measure()
+        return measure(*args)
     except Exception:
         return None
 
@@ -86,7 +87,7 @@ class _Probe:
             worst = max(worst, min(self._excess(rep, plain, turned, lows) for rep in options))
         return worst
 
-    def restored(self, moved: Leaves, module: str, number: int) -> float | None:
+    def restored(self, module: str, number: int, moved: Leaves) -> float | None:
         """D: the final error with this module's output at gx replaced by rho h(x), over the final error without."""
         here, there = self.runs[self.best]
         wanted = _exit(here, module, number)
@@ -120,7 +121,9 @@ class _Probe:
             total += float(difference(outputs[index], carried).abs().double().square().sum())
         return float(total**0.5)
 
-    def _run_alone(self, precision: Precision, module: str, number: int, reps: list[Representation]) -> list[tuple[Tensor, Tensor]]:
+    def _run_alone(
+        self, precision: Precision, module: str, number: int, reps: list[Representation]
+    ) -> list[tuple[Tensor, Tensor]]:
         here, there = self.runs[precision]
         call, dtype = here.calls[module, number], self.subject.dtype(precision)
         queue = iter(reps)
@@ -141,7 +144,9 @@ class _Probe:
         a, b = exact(here), exact(there)
         return min(
             self._options(a, module),
-            key=lambda rep: float(torch.nan_to_num((rep.act(self.element, a.unsqueeze(0))[0] - b).norm(), nan=torch.inf)),
+            key=lambda rep: float(
+                torch.nan_to_num((rep.act(self.element, a.unsqueeze(0))[0] - b).norm(), nan=torch.inf)
+            ),
         )
 
     def _options(self, x: Tensor, module: nn.Module) -> list[Representation]:
@@ -160,7 +165,9 @@ class _Probe:
         if lows is None:
             bound = 64 * torch.finfo(self.subject.low_dtype).eps * float(turned.norm())
         else:
-            bound = float((lows[1] - turned).norm()) + float((rep.act(self.element, lows[0].unsqueeze(0))[0] - carried).norm())
+            bound = float((lows[1] - turned).norm()) + float(
+                (rep.act(self.element, lows[0].unsqueeze(0))[0] - carried).norm()
+            )
         return 0.0 if error == 0 else error / bound if bound else float("inf")
 
 
@@ -201,7 +208,9 @@ def _exit(one: Pass, module: str, number: int) -> list[Tensor]:
 def _patched(output: Any, patch: list[Tensor]) -> Any:
     queue = iter(patch)
     leaves = [
-        next(queue).to(leaf.device, leaf.dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel() else leaf
+        next(queue).to(leaf.device, leaf.dtype)
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+        else leaf
         for _, leaf in tree.leaves(output)
     ]
     return tree.rebuild(output, iter(leaves))

@@ -137,9 +137,7 @@ def _mergeable(subject: Subject) -> bool:
 
 
 def _rowwise(a: Leaves, b: Leaves, size: int, join: Callable[[Tensor, Tensor], Tensor]) -> Leaves:
-    return [
-        join(x, y) if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x, y in zip(a, b, strict=True)
-    ]
+    return [join(x, y) if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x, y in zip(a, b, strict=True)]
 
 
 def _draw_singly(subject: Subject, sample: Any, inputs: int) -> None:

@@ -7,6 +7,7 @@ no representation at all but holds only for orthogonal ones. The first inconsist
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,8 +39,6 @@ class Place:
     relative: float
     floor: float
     gram_excess: float | None
-    conjugate: Representation | None = None
-    """Set if only another convention (the inverse element) fits."""
 
     @property
     def consistent(self) -> bool:
@@ -103,16 +102,22 @@ def locate(subject: Subject, generator: str, case: int, rows: list[int], element
         there.append(_traced(subject, moved))
     modules = dict(subject.twin(subject.precisions[-1]).named_modules())
     batch = len(rows) if subject.rows else len(inputs)
-    places = []
+    places: list[Place] = []
+    known: dict[tuple[int, ...], Place] = {}
     for position, event in enumerate(here.high):
         others = [traced.high[position] if position < len(traced.high) else None for traced in there]
         if any(other is None or other.key != event.key or not _same_shapes(event, other) for other in others):
             continue
         lows = [here.low.get(event.key), *[traced.low.get(event.key) for traced in there]]
         found = [other for other in others if other is not None]
+        same = tuple(id(tensor) for _, tensor in event.tensors)
+        if same in known:
+            places.append(dataclasses.replace(known[same], event=event))
+            continue
         place = _test(event, found, lows, elements, group, modules.get(event.module), batch)
         if place is not None:
             places.append(place)
+            known[same] = place
     first = next((place for place in places if not place.consistent), None)
     first = first or next((place for place in places if not place.fits), None)
     unexpected = next((place for place in places if not place.fits or _unusual(place.representation)), None)
@@ -193,7 +198,7 @@ def _test(
 
 def _unusual(rep: Representation | None) -> bool:
     """A representation few layers have on purpose: what changes sign under reflections."""
-    return isinstance(rep, Linear) and rep.pseudo
+    return isinstance(rep, Conjugate) or (isinstance(rep, Linear) and rep.pseudo)
 
 
 def _by_input(h: Tensor, batch: int) -> Tensor:
@@ -213,17 +218,14 @@ def _best(
     module: torch.nn.Module | None,
 ) -> Place:
     tried = candidates(tuple(here.shape), elements, group, module=module)
+    if here.shape[0] > 1:
+        # Another convention (the inverse element) is a valid representation too.
+        tried += [Conjugate(rep, group) for rep in tried[1:4]]
     scores = [_excess(rep, elements, here, there, low) for rep in tried]
     best = min(range(len(tried)), key=lambda i: scores[i][0])
     excess, relative, floor = scores[best]
-    conjugate = None
-    if excess > 1.0:
-        for rep in tried[1:]:
-            if _excess(Conjugate(rep, group), elements, here, there, low)[0] <= 1.0:
-                conjugate = rep
-                break
     gram = _gram_excess(elements, group, here, there, low) if excess > 1.0 else None
-    return Place(event, tried[best], excess, relative, floor, gram, conjugate)
+    return Place(event, tried[best], excess, relative, floor, gram)
 
 
 def _excess(
@@ -280,4 +282,5 @@ def _orthogonal(elements: Elements, moving: list[str]) -> bool:
 
 
 def _norm(x: Tensor) -> Tensor:
-    return x.reshape(len(x), -1).norm(dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(x.reshape(len(x), -1), dim=-1)
+    return norms

@@ -15,7 +15,9 @@ def orthogonal(n: int, dimension: int, generator: torch.Generator) -> Tensor:
     """
     gaussian = torch.randn(n, dimension, dimension, dtype=torch.float64, generator=generator)
     q, r = torch.linalg.qr(gaussian)
-    return q * torch.diagonal(r, dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    signs: Tensor = torch.diagonal(r, dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    haar: Tensor = q * signs
+    return haar
 
 
 def rotation(n: int, dimension: int, generator: torch.Generator) -> Tensor:
@@ -28,8 +30,9 @@ def rotation(n: int, dimension: int, generator: torch.Generator) -> Tensor:
 def reflection(n: int, dimension: int, generator: torch.Generator) -> Tensor:
     """n reflections I - 2 v v^T through uniformly random hyperplanes."""
     normal = torch.randn(n, dimension, dtype=torch.float64, generator=generator)
-    normal = normal / normal.norm(dim=-1, keepdim=True)
-    return torch.eye(dimension, dtype=torch.float64) - 2 * normal.unsqueeze(-1) * normal.unsqueeze(-2)
+    normal = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True)
+    outer: Tensor = normal.unsqueeze(-1) * normal.unsqueeze(-2)
+    return torch.eye(dimension, dtype=torch.float64) - 2 * outer
 
 
 def turned(angles: Tensor, dimension: int) -> Tensor:
@@ -50,7 +53,7 @@ def turned(angles: Tensor, dimension: int) -> Tensor:
 def boost(n: int, rapidity: float, generator: torch.Generator) -> Tensor:
     """n Lorentz boosts (time first) in uniformly random directions, rapidity uniform in [-rapidity, rapidity]."""
     direction = torch.randn(n, 3, dtype=torch.float64, generator=generator)
-    direction = direction / direction.norm(dim=-1, keepdim=True)
+    direction = direction / torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
     amount = (2 * torch.rand(n, dtype=torch.float64, generator=generator) - 1) * rapidity
     return boost_along(direction, amount)
 

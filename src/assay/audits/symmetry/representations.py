@@ -40,6 +40,7 @@ class Representation(ABC):
 
     def check(self, elements: Elements, shape: tuple[int, ...]) -> None:
         """Raises InputError if it cannot act on a tensor of this shape."""
+        return
 
     def mask(self, elements: Elements, x: Tensor) -> Tensor | None:
         """Where outputs may be compared, or None for everywhere."""
@@ -127,7 +128,7 @@ class Linear(Representation):
             raise expected(
                 f"{dimension} components along axis {self.axis} for {self!r}",
                 given=f"shape {shape} with {size} there",
-                do=f"name the axis that holds the components, as in vector(axis=...), or use irreps for flattened ones",
+                do="name the axis that holds the components, as in vector(axis=...), or use irreps for flattened ones",
             )
 
     def act(self, elements: Elements, x: Tensor) -> Tensor:
@@ -163,7 +164,8 @@ class Custom(Representation):
         y = self._act(elements, x)
         if y.shape != x.shape:
             raise expected(
-                f"a representation that keeps the shape {tuple(x.shape)}", given=f"{self._name} returned {tuple(y.shape)}"
+                f"a representation that keeps the shape {tuple(x.shape)}",
+                given=f"{self._name} returned {tuple(y.shape)}",
             )
         return y
 

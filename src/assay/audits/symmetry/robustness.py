@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,7 +54,7 @@ def jittered_weights(subject: Subject, draw: Draw, spreads: dict[int, float], bu
     with torch.no_grad():
         for weight in weights:
             own = float(weight.double().square().mean().sqrt()) or everywhere
-            weight.add_(0.1 * own * torch.randn(weight.shape, generator=generator, dtype=torch.float64).to(weight))
+            weight.add_(0.1 * own * _noise(weight, generator))
     return retest(subject, model, "jittered weights", draw, spreads, budget)
 
 
@@ -67,7 +67,7 @@ def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: 
 
 
 def after_training(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None, steps: int) -> Retest:
-    """After ``steps`` steps of Adam towards random targets: defects behind a zero initialisation wake up."""
+    """After ``steps`` steps of training towards random targets: defects behind a zero initialisation wake up."""
     condition = f"after {steps} training steps"
     dtype = torch.float64 if subject.high is not None else subject.low_dtype
     model = duplicate(subject.model, dtype=dtype, training=True)
@@ -75,7 +75,6 @@ def after_training(subject: Subject, draw: Draw, spreads: dict[int, float], budg
     if not weights:
         return Retest(condition, (), "the model has no trainable parameters")
     generator = torch_generator(subject.seed, "training")
-    optimiser = torch.optim.Adam(weights, lr=1e-2)
     targets: list[Tensor] = []
     for _ in range(steps):
         _, outputs = forward_with_grad(subject, model, subject.cases[0], dtype)
@@ -83,15 +82,22 @@ def after_training(subject: Subject, draw: Draw, spreads: dict[int, float], budg
         if not used:
             return Retest(condition, (), "no declared output is differentiable")
         if not targets:
-            targets = [
-                y.detach() + torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y) * exact_spread(y) for y in outputs
-            ]
+            targets = [y.detach() + exact_spread(y) * _noise(y, generator) for y in outputs]
         loss = torch.stack([(outputs[i] - targets[i]).square().mean() for i in used]).sum()
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    trained = duplicate(model, dtype=subject.native).eval()
-    return retest(subject, trained, condition, draw, spreads, budget)
+        _step(weights, torch.autograd.grad(loss, weights, allow_unused=True))
+    return retest(subject, duplicate(model, dtype=subject.native), condition, draw, spreads, budget)
+
+
+def _step(weights: list[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
+    """One step of 0.01 along each normalised gradient: like Adam's first steps, whatever the scale of the loss."""
+    with torch.no_grad():
+        for weight, gradient in zip(weights, gradients, strict=True):
+            if gradient is not None and bool(gradient.any()):
+                weight.sub_(0.01 * gradient / gradient.square().mean().sqrt())
+
+
+def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
 
 
 def size_sweep(subject: Subject, draw: Draw, budget: float | None) -> list[tuple[int, Retest]]:
@@ -109,7 +115,9 @@ def size_sweep(subject: Subject, draw: Draw, budget: float | None) -> list[tuple
             shape[axis] += change
         if min(shape) < 1:
             continue
-        noise = torch.randn(shape, generator=generator, dtype=torch.float64) * exact_spread(leaf) + float(leaf.double().mean())
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64) * exact_spread(leaf) + float(
+            leaf.double().mean()
+        )
         leaves: Leaves = [noise.to(leaf.dtype) if i == place else x for i, x in enumerate(subject.cases[0])]
         other = dataclasses.replace(subject, cases=[leaves], _base={})
         results.append((shape[axes[0]], _tested(other, f"size {shape[axes[0]]}", draw, {}, budget)))
@@ -143,7 +151,9 @@ def _tested(subject: Subject, condition: str, draw: Draw, spreads: dict[int, flo
         return Retest(condition, (), f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
     if any(one.not_finite for one in errors):
         return Retest(condition, (), "outputs are not finite under this condition")
-    return Retest(condition, tuple((one.output, judge(one, low_dtype=subject.low_dtype, budget=budget)) for one in errors))
+    return Retest(
+        condition, tuple((one.output, judge(one, low_dtype=subject.low_dtype, budget=budget)) for one in errors)
+    )
 
 
 def calm(model: nn.Module) -> None:

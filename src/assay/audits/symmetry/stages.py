@@ -19,7 +19,7 @@ from assay.audits.symmetry.isolate import isolate
 from assay.audits.symmetry.localise import locate
 from assay.audits.symmetry.search import alternatives
 from assay.audits.symmetry.subject import Leaves, Subject
-from assay.audits.symmetry.tolerance import judge
+from assay.audits.symmetry.tolerance import Judgement, judge
 from assay.results import Verdict
 from assay.seeding import torch_generator
 
@@ -74,13 +74,13 @@ def run_end_to_end(facts: Facts) -> None:
     group, count = facts.subject.group(), facts.options.transforms
     names = list(group.generators())
     for name in names:
-        facts.tests += _judged(facts, name, lambda g, n=name: drawn(facts, g, n, count))
+        facts.tests += _judged(facts, name, _drawing(facts, name, count))
     if len(names) > 1:
-        facts.tests += _judged(facts, EVERYTHING, lambda g: drawn(facts, g, EVERYTHING, count))
+        facts.tests += _judged(facts, EVERYTHING, _drawing(facts, EVERYTHING, count))
     if facts.options.on("special"):
         for name in group.special():
             if name != "identity":
-                facts.special += _judged(facts, f"special: {name}", lambda g, n=name: g.special()[n])
+                facts.special += _judged(facts, f"special: {name}", _special(name))
         steps = torch.linspace(0, 2 * math.pi, 25, dtype=torch.float64)
         if group.turned(steps) is not None:
             facts.angles = (steps, measure(facts.subject, lambda g: _present(g.turned(steps)), spreads=facts.spreads))
@@ -186,7 +186,7 @@ def drawn(facts: Facts, group: Group, name: str, count: int) -> Elements:
 
 def few(facts: Facts, name: str) -> Callable[[Group], Elements]:
     """A few elements of a generator."""
-    return lambda group: drawn(facts, group, name, FEW)
+    return _drawing(facts, name, FEW)
 
 
 def worst_pairs(facts: Facts, name: str) -> tuple[int, list[int], Elements]:
@@ -197,12 +197,11 @@ def worst_pairs(facts: Facts, name: str) -> tuple[int, list[int], Elements]:
     ratio = torch.nan_to_num(errors.best / torch.maximum(errors.bound, errors.bound.median()), nan=0.0)
     order = ratio.argsort(descending=True)
     clusters = list(dict.fromkeys(errors.cluster[order].tolist()))
-    case, start = 0, 0
+    case = 0
     if len(subject.cases) > 1:
         case, rows = int(clusters[0]), [0]
     else:
         rows = sorted(int(c) for c in clusters[:ROWS])
-    del start
     mine = order[errors.cluster[order] == clusters[0]]
     numbers = list(dict.fromkeys(errors.element[mine].tolist()))[:3]
     elements = drawn(facts, subject.group(case), name, facts.options.transforms)
@@ -229,13 +228,21 @@ def force_names(subject: Subject) -> tuple[str, str, str] | None:
     return None
 
 
+def _drawing(facts: Facts, name: str, count: int) -> Callable[[Group], Elements]:
+    return lambda group: drawn(facts, group, name, count)
+
+
+def _special(name: str) -> Callable[[Group], Elements]:
+    return lambda group: group.special()[name]
+
+
 def _judged(facts: Facts, name: str, draw: Callable[[Group], Elements]) -> list[Test]:
     errors = measure(facts.subject, draw, spreads=facts.spreads)
     acts = name == "identity" or guards.moved_by(facts.subject, draw)
     return [Test(name, one, _judge(facts, one), acts) for one in errors]
 
 
-def _judge(facts: Facts, errors: Errors) -> Any:
+def _judge(facts: Facts, errors: Errors) -> Judgement:
     return judge(errors, low_dtype=facts.subject.low_dtype, budget=facts.options.budget)
 
 

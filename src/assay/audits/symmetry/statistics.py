@@ -26,7 +26,9 @@ def summarise(relative: Tensor, cluster: Tensor, *, name: str, seed: int) -> lis
     for label, quantile in QUANTILES:
         interval = None if table is None else _bootstrap(table, quantile, seed)
         value = float(np.quantile(values, quantile))
-        found.append(Measurement(name=f"{label} relative error, {name}", value=value, n=n, interval=interval, note=note))
+        found.append(
+            Measurement(name=f"{label} relative error, {name}", value=value, n=n, interval=interval, note=note)
+        )
     found.append(Measurement(name=f"max relative error, {name}", value=float(values.max()), n=n, note=note))
     return found
 

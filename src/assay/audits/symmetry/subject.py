@@ -154,7 +154,10 @@ class Subject:
 
     def _chunk_over(self, leaves: Leaves, elements: Elements, precision: Precision) -> list[Tensor]:
         moved, n = self.transformed(leaves, elements), elements.count
-        acts = [isinstance(leaf, Tensor) and not isinstance(r, Invariant) for leaf, r in zip(leaves, self.inputs, strict=True)]
+        acts = [
+            isinstance(leaf, Tensor) and not isinstance(r, Invariant)
+            for leaf, r in zip(leaves, self.inputs, strict=True)
+        ]
         if not self.mergeable:
             singles = [[m[i] if a else m for m, a in zip(moved, acts, strict=True)] for i in range(n)]
             results = [self.values(single, precision) for single in singles]
@@ -168,7 +171,7 @@ class Subject:
                 merged.append(original.repeat(n, *[1] * (original.ndim - 1)))
             else:
                 merged.append(original)
-        return [output.unflatten(0, (n, batch)) for output in self.values(merged, precision)]
+        return [output.reshape(n, batch, *output.shape[1:]) for output in self.values(merged, precision)]
 
 
 def prepare(
@@ -299,7 +302,9 @@ def _probe_outputs(subject: Subject) -> None:
     ]
     subject.output_names = [name or "output" for name, leaf in tree.leaves(result) if isinstance(leaf, Tensor)]
     if not any(rep is not None for rep in subject.outputs):
-        raise expected("at least one declared output tensor", given=f"outputs {', '.join(subject.output_names) or 'none'}")
+        raise expected(
+            "at least one declared output tensor", given=f"outputs {', '.join(subject.output_names) or 'none'}"
+        )
     subject.row_bytes = max(1, tracker.largest // max(1, batch_size(subject.cases[0], subject.inputs)))
     identity = subject.group().identity()
     for rep, leaf in zip(subject.outputs, tree.tensors(result), strict=True):

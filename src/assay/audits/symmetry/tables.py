@@ -24,17 +24,27 @@ def measurements(facts: Facts) -> list[Measurement]:
         n = _inputs(worst)
         note = f"largest over generators and outputs, at {worst.generator}, {worst.errors.output}"
         region = Region(high=1.0)
-        found.append(Measurement(name="error / rounding bound", value=worst.judgement.excess, n=n, region=region, note=note))
+        found.append(
+            Measurement(name="error / rounding bound", value=worst.judgement.excess, n=n, region=region, note=note)
+        )
         found += _overall(facts, n)
         for test in facts.tests:
             name = f"{test.generator}, {test.errors.output}"
             found += summarise(test.errors.relative, test.errors.cluster, name=name, seed=facts.options.seed)
         if not facts.broken and n > 1:
             value = rare_bound(n)
-            found.append(Measurement(name="rate of bad inputs, upper bound", value=value, n=n, source="derived", note="95 %, exact"))
+            found.append(
+                Measurement(
+                    name="rate of bad inputs, upper bound", value=value, n=n, source="derived", note="95 %, exact"
+                )
+            )
     gradient = [one.relative for test in facts.gradients for one in (*test.inputs, *test.parameters)]
     if gradient:
-        found.append(Measurement(name="gradient equivariance error", value=max(gradient), n=len(gradient), note="largest relative"))
+        found.append(
+            Measurement(
+                name="gradient equivariance error", value=max(gradient), n=len(gradient), note="largest relative"
+            )
+        )
     cost = facts.subject.cost
     found.append(Measurement(name="calls of the model", value=cost.calls, unit="calls"))
     found.append(Measurement(name="inputs sent through the model", value=cost.inputs, unit="forward passes"))
@@ -51,11 +61,19 @@ def tables(facts: Facts) -> list[Table]:
     found += [_layers(facts, location) for location in facts.locations.values()]
     found += _gradient_tables(facts)
     if facts.sizes:
-        rows = [(size, one.problem or _label(one.worst), one.worst.worst if one.worst else None) for size, one in facts.sizes]
+        rows = [
+            (size, one.problem or _label(one.worst), one.worst.worst if one.worst else None)
+            for size, one in facts.sizes
+        ]
         found.append(Table(title="Image sizes", columns=("size", "verdict", "max relative error"), rows=tuple(rows)))
     if facts.retests:
-        again = [(one.condition, one.problem or _label(one.worst), one.worst.worst if one.worst else None) for one in facts.retests]
-        found.append(Table(title="Other conditions", columns=("condition", "verdict", "max relative error"), rows=tuple(again)))
+        again = [
+            (one.condition, one.problem or _label(one.worst), one.worst.worst if one.worst else None)
+            for one in facts.retests
+        ]
+        found.append(
+            Table(title="Other conditions", columns=("condition", "verdict", "max relative error"), rows=tuple(again))
+        )
     return found
 
 
@@ -74,15 +92,26 @@ def _overall(facts: Facts, n: int) -> list[Measurement]:
         Measurement(name="max absolute error", value=max(float(a.max()) for a in absolute), n=n, note=note),
         Measurement(name="mean relative error", value=float(sum(r.sum() for r in relative)) / count, n=n, note=note),
         Measurement(name="max relative error", value=max(float(r.max()) for r in relative), n=n, note=note),
-        Measurement(name="transformations tested", value=max(int(one.element.max()) + 1 for one in errors), unit="per generator"),
+        Measurement(
+            name="transformations tested", value=max(int(one.element.max()) + 1 for one in errors), unit="per generator"
+        ),
         Measurement(name="inputs tested", value=n, unit="inputs"),
     ]
 
 
 def _end_to_end(title: str, tests: list[Test]) -> Table:
     columns = (
-        "generator", "output", "verdict", "median", "p95", "p99", "max", "max in low precision",
-        "error / bound", "float64 / low", "band",
+        "generator",
+        "output",
+        "verdict",
+        "median",
+        "p95",
+        "p99",
+        "max",
+        "max in low precision",
+        "error / bound",
+        "float64 / low",
+        "band",
     )
     rows = []
     for test in tests:
@@ -90,8 +119,15 @@ def _end_to_end(title: str, tests: list[Test]) -> Table:
         low = errors.low / errors.spread if errors.spread else errors.low
         quantiles = [float(relative.quantile(q)) for q in (0.5, 0.95, 0.99)]
         row: tuple[Scalar, ...] = (
-            test.generator, errors.output, test.judgement.label if test.acts else "VACUOUS", *quantiles,
-            float(relative.max()), float(low.max()), test.judgement.excess, test.judgement.high_over_low, band(float(low.max())),
+            test.generator,
+            errors.output,
+            test.judgement.label if test.acts else "VACUOUS",
+            *quantiles,
+            float(relative.max()),
+            float(low.max()),
+            test.judgement.excess,
+            test.judgement.high_over_low,
+            band(float(low.max())),
         )
         rows.append(row)
     note = (
@@ -110,17 +146,19 @@ def _layers(facts: Facts, location: Location) -> Table:
         if event.kind == "enter":
             continue
         other = alone.get((event.module, event.call))
-        rows.append((
-            event.label,
-            type(modules.get(event.module, facts.subject.model)).__name__,
-            repr(place.representation),
-            place.relative,
-            place.floor,
-            "fits" if place.fits else "breaks",
-            "untested" if place.gram_excess is None else "kept" if place.gram_excess <= 1 else "breaks",
-            None if other is None or other.alone is None else "holds" if other.alone <= 1 else "breaks",
-            None if other is None or other.restored is None else 1 - other.restored,
-        ))
+        rows.append(
+            (
+                event.label,
+                type(modules.get(event.module, facts.subject.model)).__name__,
+                repr(place.representation),
+                place.relative,
+                place.floor,
+                "fits" if place.fits else "breaks",
+                "untested" if place.gram_excess is None else "kept" if place.gram_excess <= 1 else "breaks",
+                None if other is None or other.alone is None else "holds" if other.alone <= 1 else "breaks",
+                None if other is None or other.restored is None else 1 - other.restored,
+            )
+        )
     first = location.first
     note = (
         "A: does some representation fit? B: are inner products kept (tested where A fails)? C: the module alone. "
@@ -135,7 +173,14 @@ def _layers(facts: Facts, location: Location) -> Table:
 
 def _gradient_tables(facts: Facts) -> list[Table]:
     rows = [
-        (test.generator, one.kind, one.name, one.relative, one.excess if math.isfinite(one.excess) else "inf", "BROKEN" if one.broken else "EXACT")
+        (
+            test.generator,
+            one.kind,
+            one.name,
+            one.relative,
+            one.excess if math.isfinite(one.excess) else "inf",
+            "BROKEN" if one.broken else "EXACT",
+        )
         for test in facts.gradients
         for one in (*test.inputs, *test.parameters)
     ]
@@ -144,9 +189,18 @@ def _gradient_tables(facts: Facts) -> list[Table]:
         columns = ("generator", "kind", "by", "relative error", "error / bound", "verdict")
         found.append(Table(title="Gradients", columns=columns, rows=tuple(rows)))
     if facts.differences:
-        other = [(one.what, one.relative, f"{one.mismatches} of {one.directions}", "BROKEN" if one.broken else "EXACT", one.note) for one in facts.differences]
-        columns = ("derivative", "relative difference", "directions that differ", "verdict", "note")
-        found.append(Table(title="Finite differences", columns=columns, rows=tuple(other)))
+        other = [
+            (
+                one.what,
+                one.relative,
+                f"{one.mismatches} of {one.directions}",
+                "BROKEN" if one.broken else "EXACT",
+                one.note,
+            )
+            for one in facts.differences
+        ]
+        titles = ("derivative", "relative difference", "directions that differ", "verdict", "note")
+        found.append(Table(title="Finite differences", columns=titles, rows=tuple(other)))
     return found
 
 
@@ -155,4 +209,4 @@ def _label(judgement: object) -> str:
 
 
 def _inputs(test: Test) -> int:
-    return int(test.errors.cluster.unique().numel())
+    return len(set(test.errors.cluster.tolist()))

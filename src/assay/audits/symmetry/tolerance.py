@@ -66,7 +66,12 @@ def judge(errors: Errors, *, low_dtype: torch.dtype, budget: float | None = None
 
 
 def _label(
-    errors: Errors, excess: float, high_over_low: float | None, low_dtype: torch.dtype, worst: float, budget: float | None
+    errors: Errors,
+    excess: float,
+    high_over_low: float | None,
+    low_dtype: torch.dtype,
+    worst: float,
+    budget: float | None,
 ) -> tuple[Label, str]:
     limit = ESTIMATE_SAFETY if errors.estimated else 1.0
     if excess > limit:

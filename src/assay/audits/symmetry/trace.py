@@ -68,9 +68,11 @@ def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtyp
             counts[name] = number + 1
             parent = stack[-1][0] if stack else ""
             stack.append((name, number))
-            events.append(Event("enter", name, number, parent, _floating((args, kwargs))))
+            events.append(Event("enter", name, number, parent, keep((args, kwargs))))
             if keep_calls:
-                calls[name, number] = Call(name, number, *tree.map_tensors((args, kwargs), lambda t: t.detach().clone()))
+                calls[name, number] = Call(
+                    name, number, *tree.map_tensors((args, kwargs), lambda t: t.detach().clone())
+                )
 
         return hook
 
@@ -80,10 +82,11 @@ def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtyp
                 stack.pop()
             number = stack.pop()[1] if stack else 0
             parent = stack[-1][0] if stack else ""
-            events.append(Event("exit", name, number, parent, _floating(output)))
+            events.append(Event("exit", name, number, parent, keep(output)))
 
         return hook
 
+    keep = _Keeper()
     with watching(model, enter, leave):
         outputs = subject.run(leaves, model, dtype)
     return Pass(events, calls, [exact(output) for output in outputs])
@@ -121,9 +124,22 @@ def _inside_script(model: nn.Module, name: str) -> bool:
     return False
 
 
-def _floating(value: Any) -> tuple[tuple[str, Tensor], ...]:
-    return tuple(
-        (name, exact(leaf))
-        for name, leaf in tree.leaves(value)
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
-    )
+class _Keeper:
+    """Copies of floating tensors, since later modules may write into them; the same tensor seen again is not copied twice."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, int, tuple[int, ...], tuple[int, ...]], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, value: Any) -> tuple[tuple[str, Tensor], ...]:
+        return tuple(
+            (name, self._copy(leaf))
+            for name, leaf in tree.leaves(value)
+            if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+        )
+
+    def _copy(self, leaf: Tensor) -> Tensor:
+        key = (leaf.data_ptr(), leaf._version, tuple(leaf.shape), tuple(leaf.stride()))
+        if key not in self._last:
+            # The original is kept alive beside its copy, so that its address is not used for another tensor.
+            self._last[key] = (leaf, exact(leaf).clone())
+        return self._last[key][1]

@@ -1,0 +1,127 @@
+"""Short calls over the same core: one-line assertions and audits of the usual groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypedDict, Unpack
+
+from torch import nn
+
+from assay.audits.symmetry.actions import image, permuted
+from assay.audits.symmetry.audit import audit_symmetry
+from assay.audits.symmetry.continuous import SE, SO
+from assay.audits.symmetry.discrete import C, S
+from assay.audits.symmetry.facts import PARTS
+from assay.audits.symmetry.groups import Group
+from assay.audits.symmetry.representations import Representation, invariant, point, vector
+from assay.audits.symmetry.spec import Symmetry
+from assay.errors import NotPassed
+from assay.results import Finding, Verdict
+
+
+class NotEquivariant(NotPassed, AssertionError):
+    """What ``assert_equivariant`` raises: also an AssertionError, so that test runners show it as a failure."""
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments of ``audit_symmetry``."""
+
+    seed: int
+    budget: float | None
+    inputs: int
+    transforms: int
+    skip: Iterable[str]
+    training_steps: int
+    adversarial: int
+    call: Callable[[nn.Module, Any], Any] | None
+    name: str | None
+
+
+def assert_equivariant(
+    model: nn.Module,
+    sample: Any,
+    symmetry: Symmetry,
+    *,
+    seed: int = 0,
+    budget: float | None = None,
+    inputs: int = 16,
+    transforms: int = 8,
+    call: Callable[[nn.Module, Any], Any] | None = None,
+) -> Finding:
+    """The finding of a quick forward test; raises NotEquivariant (an AssertionError) with the reason if it fails.
+
+    Only the forward pass is tested, at a few inputs and elements. NaN, a stochastic model and an output that reacts to
+    nothing are failures too: an assertion that cannot fail is worth nothing.
+
+    >>> import torch; from assay import symmetry as sym
+    >>> spec = sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=sym.vector())
+    >>> assert_equivariant(torch.nn.Identity(), torch.randn(8, 3), spec).checks[-1].label
+    'UNTESTED'
+    """
+    skip = [part for part in PARTS if part not in ("sensitivity", "special")]
+    options = {"seed": seed, "budget": budget, "inputs": inputs, "transforms": transforms, "skip": skip, "call": call}
+    finding = audit_symmetry(model, sample, symmetry, **options)  # type: ignore[arg-type]
+    wrong = [check for check in finding.checks if check.verdict is not Verdict.PASS and check.name not in skip]
+    if not wrong:
+        return finding
+    if finding.verdict is Verdict.FAIL:
+        # Now it pays to look for the place.
+        options["skip"] = [part for part in PARTS if part not in ("sensitivity", "special", "search", "localise")]
+        finding = audit_symmetry(model, sample, symmetry, **options)  # type: ignore[arg-type]
+    raise NotEquivariant(f"{finding.subject}: {finding.verdict}: {finding.reason}", finding)
+
+
+def audit_invariance(
+    model: nn.Module, sample: Any, group: Group, *, inputs_as: Any, **options: Unpack[Options]
+) -> Finding:
+    """``audit_symmetry`` for a model whose single output does not change under the group."""
+    return audit_symmetry(model, sample, Symmetry(group, inputs=inputs_as, outputs=invariant()), **options)
+
+
+def audit_equivariance(
+    model: nn.Module, sample: Any, group: Group, *, inputs_as: Any, outputs_as: Any, **options: Unpack[Options]
+) -> Finding:
+    """``audit_symmetry`` with group and representations given one by one."""
+    return audit_symmetry(model, sample, Symmetry(group, inputs=inputs_as, outputs=outputs_as), **options)
+
+
+def audit_so3(
+    model: nn.Module, sample: Any, *, outputs_as: Representation | None = None, **options: Unpack[Options]
+) -> Finding:
+    """Rotations of vectors along the last axis; the output is invariant unless ``outputs_as`` says otherwise."""
+    spec = Symmetry(SO(3), inputs=vector(), outputs=outputs_as or invariant())
+    return audit_symmetry(model, sample, spec, **options)
+
+
+def audit_se3(
+    model: nn.Module, sample: Any, *, outputs_as: Representation | None = None, **options: Unpack[Options]
+) -> Finding:
+    """Rotations and translations of points along the last axis."""
+    spec = Symmetry(SE(3), inputs=point(), outputs=outputs_as or invariant())
+    return audit_symmetry(model, sample, spec, **options)
+
+
+def audit_permutations(
+    model: nn.Module,
+    sample: Any,
+    *,
+    axis: int = 1,
+    outputs_as: Representation | None = None,
+    **options: Unpack[Options],
+) -> Finding:
+    """Permutations along ``axis`` of the input; the output is invariant unless ``outputs_as`` says otherwise."""
+    spec = Symmetry(S(), inputs=permuted(axis), outputs=outputs_as or invariant())
+    return audit_symmetry(model, sample, spec, **options)
+
+
+def audit_images(
+    model: nn.Module,
+    sample: Any,
+    *,
+    group: Group | None = None,
+    outputs_as: Representation | None = None,
+    **options: Unpack[Options],
+) -> Finding:
+    """Rotations by 90 degrees (or ``group``) of images [batch, channel, height, width]."""
+    spec = Symmetry(group or C(4), inputs=image(-2, -1), outputs=outputs_as or invariant())
+    return audit_symmetry(model, sample, spec, **options)

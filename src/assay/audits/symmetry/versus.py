@@ -1,0 +1,145 @@
+"""Was the defect mended? Two models on the same inputs and elements, compared pair by pair."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import nn
+
+from assay.audits.symmetry.copies import untouched_random_state
+from assay.audits.symmetry.facts import Facts, Options, Test
+from assay.audits.symmetry.spec import Symmetry
+from assay.audits.symmetry.stages import run_end_to_end, run_guards
+from assay.audits.symmetry.subject import prepare
+from assay.results import Check, Finding, Interval, Measurement, Table, Verdict
+
+
+def against(
+    old: nn.Module,
+    new: nn.Module,
+    sample: Any,
+    symmetry: Symmetry,
+    *,
+    seed: int = 0,
+    budget: float | None = None,
+    inputs: int = 50,
+    transforms: int = 50,
+    call: Callable[[nn.Module, Any], Any] | None = None,
+) -> Finding:
+    """Whether ``new`` keeps a symmetry that ``old`` breaks (or keeps it as ``old`` did).
+
+    Both see the same inputs and the same elements. Per input the mean of log10(error of new / error of old) is taken
+    over elements; the interval is a t interval over inputs. PASS: new holds. PARTIAL: new is better and still broken.
+    FAIL: new is broken and not better. It says nothing about gradients: audit the new model for that.
+    """
+    started = time.perf_counter()
+    options = Options(seed, budget, inputs, transforms, frozenset({"special", "sizes"}))
+    with untouched_random_state():
+        before, after = (_measured(model, sample, symmetry, options, call) for model in (old, new))
+    checks = [*_checks("old", before), *_checks("new", after)]
+    stopped = after.stopped or before.stopped
+    if stopped:
+        verdict, reason, found, table = Verdict.INCONCLUSIVE, stopped, [], None
+    else:
+        pairs = list(zip(before.tests, after.tests, strict=True))
+        found = [ratio(a, b) for a, b in pairs]
+        verdict, reason = _decide(before, after, found)
+        table = _table(pairs, found)
+    return Finding(
+        subject=f"{type(new).__name__} against {type(old).__name__}",
+        claim=f"the new model is symmetric under {symmetry.group.name} where the old one is not ({symmetry})",
+        verdict=verdict,
+        reason=reason,
+        measurements=tuple(found),
+        tables=(table,) if table is not None else (),
+        checks=tuple(checks),
+        limitations=("forward pass only; audit the new model for gradients and training",),
+        seeds=(seed,),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def ratio(old: Test, new: Test) -> Measurement:
+    """Mean log10(error of new / error of old) over inputs, with a t interval; errors below rounding count as rounding."""
+    shrink = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+    values = []
+    clusters = old.errors.cluster
+    for cluster in sorted(set(clusters.tolist())):
+        mine = clusters == cluster
+        logs = []
+        for test in (old, new):
+            floor = torch.clamp(test.errors.bound[mine] * shrink, min=1e-300)
+            logs.append(torch.log10(torch.maximum(test.errors.best[mine], floor) / (test.errors.spread or 1.0)))
+        values.append(float((logs[1] - logs[0]).mean()))
+    mean, n = float(np.mean(values)), len(values)
+    interval = None
+    if n > 1:
+        half = float(stats.t.ppf(0.975, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
+        interval = Interval(low=mean - half, high=mean + half, confidence=0.95, method="t over inputs")
+    name = f"log10(new error / old error), {old.generator}, {old.errors.output}"
+    return Measurement(
+        name=name, value=mean, unit="decades", n=n, interval=interval, note="negative: the new model is better"
+    )
+
+
+def _measured(model: nn.Module, sample: Any, symmetry: Symmetry, options: Options, call: Any) -> Facts:
+    subject = prepare(model, sample, symmetry, seed=options.seed, inputs=options.inputs, call=call)
+    facts = Facts(subject, options, type(model).__name__)
+    run_guards(facts, sample)
+    if not facts.stopped:
+        run_end_to_end(facts)
+    return facts
+
+
+def _checks(which: str, facts: Facts) -> list[Check]:
+    found = [check.model_copy(update={"name": f"{which}: {check.name}"}) for check in facts.guards]
+    for test in facts.tests:
+        name = f"{which}: {test.generator}: {test.errors.output}"
+        judged = test.judgement
+        found.append(Check(name=name, verdict=judged.verdict, reason=judged.reason, label=judged.label))
+    return found
+
+
+def _decide(before: Facts, after: Facts, found: list[Measurement]) -> tuple[Verdict, str]:
+    was, now = bool(before.broken), bool(after.broken)
+    if after.sensitivity is not None and (after.sensitivity.dead_outputs or after.sensitivity.dead_inputs):
+        return Verdict.INCONCLUSIVE, "the new model no longer reacts to an input: its symmetry is vacuous"
+    largest = min(found, key=lambda one: one.value or 0.0)
+    change = f"{largest.value:+.1f} decades ({largest.name.split(', ', 1)[1]})"
+    if not now:
+        return (
+            Verdict.PASS,
+            f"mended: the error changed by {change} and the new model holds" if was else "both models hold",
+        )
+    if not was:
+        return Verdict.FAIL, f"the old model holds and the new one does not: {after.broken[0].judgement.reason}"
+    worst = max(found, key=lambda one: one.value or 0.0)
+    if worst.interval is not None and worst.interval.high < 0:
+        return (
+            Verdict.PARTIAL,
+            f"better by {-(worst.value or 0.0):.1f} decades and still broken: {after.broken[0].judgement.reason}",
+        )
+    return Verdict.FAIL, f"not mended: {after.broken[0].generator}: {after.broken[0].judgement.reason}"
+
+
+def _table(pairs: list[tuple[Test, Test]], found: list[Measurement]) -> Table:
+    rows = tuple(
+        (
+            a.generator,
+            a.errors.output,
+            a.judgement.label,
+            b.judgement.label,
+            a.judgement.worst,
+            b.judgement.worst,
+            m.value,
+        )
+        for (a, b), m in zip(pairs, found, strict=True)
+    )
+    columns = ("generator", "output", "old", "new", "old max relative error", "new max relative error", "log10 ratio")
+    return Table(title="Old against new", columns=columns, rows=rows, note="same inputs and elements for both")

@@ -1,0 +1,130 @@
+"""assay audit symmetry: audit a model named by import path."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.errors import expected
+
+if TYPE_CHECKING:
+    from assay.results import Finding
+
+
+def audit_symmetry(
+    model: Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")],
+    symmetry: Annotated[str, typer.Option(help="pkg.module:name of a Symmetry, or of a function that returns one.")],
+    sample: Annotated[
+        str | None, typer.Option(help="pkg.module:name of example inputs; by default `sample` beside the symmetry.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="pkg.module:name of an older model: was its defect mended?")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report.txt, report.md, index.html and finding.json.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
+    budget: Annotated[
+        float | None, typer.Option(help="Largest relative error you accept; default: rounding only.")
+    ] = None,
+    inputs: Annotated[int, typer.Option(help="Inputs used at most.")] = 50,
+    transforms: Annotated[int, typer.Option(help="Group elements per generator.")] = 50,
+    skip: Annotated[list[str] | None, typer.Option(help="A part to leave out (UNTESTED); may be repeated.")] = None,
+) -> None:
+    """Does the model have the symmetry it claims? Where does it break, why, and how is it mended?"""
+    finding = run(
+        model,
+        symmetry,
+        sample=sample,
+        against=against,
+        seed=seed,
+        budget=budget,
+        inputs=inputs,
+        transforms=transforms,
+        skip=tuple(skip or ()),
+    )
+    from assay.audits.symmetry.template import seed_template
+
+    typer.echo(seed_template(finding))
+    if out is not None:
+        write(finding, out)
+        typer.echo(f"written to {out}")
+    raise typer.Exit(finding.verdict.exit_code)
+
+
+def run(
+    model: str,
+    symmetry: str,
+    *,
+    sample: str | None = None,
+    against: str | None = None,
+    seed: int = 0,
+    budget: float | None = None,
+    inputs: int = 50,
+    transforms: int = 50,
+    skip: tuple[str, ...] = (),
+) -> Finding:
+    """The finding for models named by import path."""
+    from assay.audits.symmetry.audit import audit_symmetry as audit
+    from assay.audits.symmetry.versus import against as compare
+
+    spec = _made(symmetry)
+    data = load(sample if sample is not None else f"{symmetry.partition(':')[0]}:sample")
+    rerun = f"assay audit symmetry {model} --symmetry {symmetry} --seed {seed}"
+    if sample is not None:
+        rerun += f" --sample {sample}"
+    if against is not None:
+        found = compare(
+            _made(against), _made(model), data, spec, seed=seed, budget=budget, inputs=inputs, transforms=transforms
+        )
+        return found.model_copy(update={"rerun": f"{rerun} --against {against}"})
+    found = audit(
+        _made(model), data, spec, seed=seed, budget=budget, inputs=inputs, transforms=transforms, skip=skip, name=model
+    )
+    return found.model_copy(update={"rerun": rerun})
+
+
+def load(path: str) -> Any:
+    """The object at ``pkg.module:name``; an AssayError says which half is wrong."""
+    module_name, colon, name = path.partition(":")
+    if not colon or not module_name or not name:
+        raise expected("pkg.module:name", given=repr(path))
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise expected(
+            "an importable module", given=f"{module_name!r} ({error})", do="run from its folder or install it"
+        ) from None
+    try:
+        found: Any = module
+        for step in name.split("."):
+            found = getattr(found, step)
+    except AttributeError:
+        names = ", ".join(n for n in vars(module) if not n.startswith("_"))
+        raise expected(f"a name in {module_name}", given=repr(name), do=f"it has: {names}") from None
+    return found
+
+
+def write(finding: Finding, out: Path) -> None:
+    """The renderings of a finding in a folder."""
+    from assay.audits.symmetry.template import seed_template
+    from assay.reports import save_report
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.txt").write_text(seed_template(finding), encoding="utf-8")
+    (out / "finding.json").write_text(finding.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    for name in ("report.md", "index.html"):
+        save_report(finding, out / name)
+
+
+def _made(path: str) -> Any:
+    """The object at a path, called if it is a class or function."""
+    from torch import nn
+
+    from assay.audits.symmetry.spec import Symmetry
+
+    found = load(path)
+    return found if isinstance(found, (nn.Module, Symmetry)) or not callable(found) else found()
