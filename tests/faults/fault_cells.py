@@ -59,6 +59,9 @@ def explode(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def hang(payload: dict[str, Any]) -> dict[str, Any]:
+    if "log" in payload:
+        with Path(payload["log"]).open("a") as log:
+            log.write(f"{os.getpid()}\n")
     time.sleep(600)
     return {}
 

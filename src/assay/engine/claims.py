@@ -172,9 +172,13 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, in ticks since boot, so that a reused number is not taken for the same process."""
+    """When a process started, in ticks since boot, so that a reused number is not taken for the same process.
+
+    None if there is no such process, or only its remains that its parent has not yet asked about.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
         return None
 

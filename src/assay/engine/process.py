@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from assay.engine.worker import IN_WORKER, THREAD_VARIABLES
+from assay.engine.worker import IN_WORKER, THREAD_VARIABLES, without_paths
 from assay.protocols import Cell, CellResult
 from assay.results import Failure
 
@@ -150,7 +150,7 @@ class WorkerProcess:
     def _outcome(self, kind: str, message: str, *, lost: bool = False) -> dict[str, Any]:
         size = self._output.seek(0, os.SEEK_END)
         self._output.seek(max(size - 4000, 0))
-        said = self._output.read().decode(errors="replace").strip()
+        said = without_paths(self._output.read().decode(errors="replace").strip())
         self.cell = None
         seconds = time.monotonic() - self._started
         return {"kind": kind, "message": message, "traceback": said, "seconds": seconds, "lost": lost}

@@ -74,7 +74,7 @@ def run_cell(target: str, payload: dict[str, Any]) -> dict[str, Any]:
             raise TypeError(f"expected a record (dict of JSON values) from {target}; given {type(record).__name__}")
         return {"record": record, "seconds": time.perf_counter() - start}
     except Exception as error:
-        trace = traceback.format_exc()
+        trace = without_paths(traceback.format_exc())
         if tail := printed.getvalue()[-2000:]:
             trace += f"\nprinted before the error:\n{tail}"
         return {
@@ -83,6 +83,13 @@ def run_cell(target: str, payload: dict[str, Any]) -> dict[str, Any]:
             "traceback": trace,
             "seconds": time.perf_counter() - start,
         }
+
+
+def without_paths(text: str) -> str:
+    """Text with files named as they are imported: the same on every machine, and saying nothing about this one."""
+    for folder in sorted({path for path in sys.path if len(path) > 1}, key=len, reverse=True):
+        text = text.replace(f'File "{folder.rstrip(os.sep)}{os.sep}', 'File "')
+    return text
 
 
 def _load_main_script() -> None:

@@ -41,13 +41,14 @@ def simulate(times: list[tuple[str, float]], workers: int, costs: CostModel) -> 
 @pytest.mark.parametrize("workers", [1, 2, 16, 100])
 @pytest.mark.parametrize("seed", range(5))
 def test_time_left_is_right_within_a_factor_of_two(workers: int, seed: int) -> None:
-    """Groups from 0.1 s to 100 s, log-normal with 30 % spread; three earlier times known of each, at least 5 rounds each.
+    """Groups from 0.1 s to 100 s, log-normal with 30 % spread; three earlier times known of each, 5 rounds or more.
 
     With a single round of cells the end is the longest of them, which no record of a few can tell: not claimed.
     """
     draw = random.Random(seed)
     groups = {f"group {n}": 10 ** draw.uniform(-1, 2) for n in range(8)}
-    times = [(name, mean * draw.lognormvariate(0, 0.3)) for name, mean in groups.items() for _ in range(max(40, 5 * workers))]
+    count = max(40, 5 * workers)
+    times = [(name, mean * draw.lognormvariate(0, 0.3)) for name, mean in groups.items() for _ in range(count)]
     costs = CostModel()
     for name, mean in groups.items():
         for _ in range(3):
