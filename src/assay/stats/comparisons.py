@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from assay.errors import expected
 from assay.results import Region
-from assay.stats.decision import Decision, finite, number
+from assay.stats.decision import Decision, finite, floats, number
 from assay.stats.gaps import GapClaim, Guard, decide_from_summaries, decide_paired
 from assay.stats.intervals import Summary, deviation, mean
 from assay.stats.power import LookPlan
@@ -192,7 +192,7 @@ def reproduces(
         unit=unit,
         alpha=alpha,
     )
-    data = [float(value) for value in values]
+    data = floats("values", values)
     if reference_sd is not None and reference_n is not None and len(data) >= 2 and all(map(math.isfinite, data)):
         ours = Summary(mean(data), deviation(data), len(data))
         return decide_from_summaries(ours, Summary(reference, reference_sd, reference_n), claim, guards=guards)

@@ -164,6 +164,14 @@ def number(value: float, unit: str = "1") -> str:
     return f"{value:.4g}" if unit == "1" else f"{value:.4g} {unit}"
 
 
+def floats(name: str, values: Iterable[float]) -> list[float]:
+    """The values as floats, NaN and infinity included; InputError if one is no number at all."""
+    try:
+        return [float(value) for value in values]
+    except (TypeError, ValueError):
+        raise expected(f"a list of numbers as {name}", given=repr(values)[:80]) from None
+
+
 def finite(name: str, value: float, *, above: float | None = None) -> float:
     """``value`` as a finite float (greater than ``above``, if given); InputError otherwise."""
     if isinstance(value, bool) or not math.isfinite(float(value)) or (above is not None and float(value) <= above):

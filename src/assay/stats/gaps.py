@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from assay.errors import expected
-from assay.results import Check, Interval, Measurement, Region, Verdict
-from assay.stats.decision import MINIMUM_SEEDS, Decision, counted, finite, fraction, number, relation, score
-from assay.stats.intervals import Summary, deviation, mean, rate_gap_interval, spreadless
+from assay.results import Check, Measurement, Region, Verdict
+from assay.stats.decision import MINIMUM_SEEDS, Decision, counted, finite, floats, fraction, number, relation, score
+from assay.stats.gap_evidence import item_evidence, paired_evidence, welch_evidence
+from assay.stats.intervals import Summary, deviation, mean, spreadless
 from assay.stats.power import LookPlan, Sides, minimal_margin, power, unexcluded_collapse_rate
 
 Guard = Decision | Check
@@ -48,19 +49,11 @@ class GapClaim:
         return self.alpha if self.looks is None else self.looks.alpha_each
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """The interval of a gap as a function of the one-sided level, and the p-value of the claim being wrong."""
-
-    interval_at: Callable[[float], Interval]
-    p_value: float
-
-
 def decide_paired(
     a: Sequence[float], b: Sequence[float], claim: GapClaim, *, seeds: Sequence[int], guards: Iterable[Guard]
 ) -> Decision:
     """The decision on the mean of the paired gaps a - b."""
-    first, second = [float(value) for value in a], [float(value) for value in b]
+    first, second = floats("the first arm", a), floats("the second arm", b)
     if len(first) != len(second):
         raise expected(
             "two arms of equal length, paired by seed",
@@ -69,6 +62,8 @@ def decide_paired(
         )
     if seeds and len(seeds) != len(first):
         raise expected("one seed per pair", given=f"{len(seeds)} seeds for {len(first)} pairs")
+    if len(set(seeds)) != len(seeds):
+        raise expected("distinct seeds", given=f"seeds={tuple(seeds)}", do="the same seed again is no new evidence")
     gaps = [x - y for x, y in zip(first, second, strict=True)]
     labels = [f"seed {seed}" for seed in seeds] or [f"pair {i + 1}" for i in range(len(gaps))]
     broken = [label for label, gap in zip(labels, gaps, strict=True) if not math.isfinite(gap)]
@@ -79,20 +74,17 @@ def decide_paired(
         constant = spreadless(gaps, size=max(map(abs, first + second)))
         spread = None if constant else deviation(gaps)
         if claim.items is not None and (spread is None or spread < claim.scale / claim.items):
-            evidence = _item_level(first, second, claim, claim.items)
+            evidence = item_evidence(first, second, claim.region, items=claim.items, scale=claim.scale)
         elif spread is None:
             checks.append(
-                Check(
-                    name="spread",
-                    verdict=Verdict.INCONCLUSIVE,
-                    reason=(
-                        f"the {len(gaps)} gaps are identical: a t interval would have no width and any claim p = 0; "
-                        f"give items= (the size of the test set) for an item-level interval"
-                    ),
+                _stop(
+                    "spread",
+                    f"the {len(gaps)} gaps are identical: a t interval would have no width and any claim p = 0; "
+                    f"give items= (the size of the test set) for an item-level interval",
                 )
             )
         else:
-            evidence = _student(gaps, claim.region)
+            evidence = paired_evidence(gaps, claim.region)
     measurement = Measurement(
         name=claim.name,
         value=mean(gaps) if gaps else None,
@@ -121,15 +113,10 @@ def decide_from_summaries(a: Summary, b: Summary, claim: GapClaim, *, guards: It
     evidence, spread = None, None
     if n >= 2 and not broken:
         if a.sd == 0 and b.sd == 0:
-            checks.append(
-                Check(
-                    name="spread",
-                    verdict=Verdict.INCONCLUSIVE,
-                    reason=("both standard deviations are 0: the figures were rounded, or the seeds changed nothing"),
-                )
-            )
+            rounded = "both standard deviations are 0: the figures were rounded, or the seeds changed nothing"
+            checks.append(_stop("spread", rounded))
         else:
-            evidence = _welch(a, b, claim.region)
+            evidence = welch_evidence(a, b, claim.region)
             # The spread of paired differences with the same standard error; n - 1 understates Welch's freedom.
             spread = math.sqrt((a.sd**2 / a.n + b.sd**2 / b.n) * n)
     measurement = Measurement(
@@ -149,76 +136,19 @@ def _data_checks(n: int, broken: Sequence[str], claim: GapClaim) -> list[Check]:
     """Guards on the data themselves; only those that stopped."""
     stops = []
     if broken:
-        stops.append(("finite values", f"a value is NaN or infinite at {', '.join(broken)}: never a PASS"))
+        stops.append(_stop("finite values", f"a value is NaN or infinite at {', '.join(broken)}: never a PASS"))
     if n < MINIMUM_SEEDS:
         few = f"n = {n}: fewer than {MINIMUM_SEEDS} seeds show that it runs, not that it holds"
-        stops.append(("enough seeds", few))
+        stops.append(_stop("enough seeds", few))
     if claim.looks is not None and n not in claim.looks.looks:
         planned = ", ".join(map(str, claim.looks.looks))
-        stops.append(("planned look", f"n = {n} is not a planned look ({planned}): peeking inflates false passes"))
-    return [Check(name=name, verdict=Verdict.INCONCLUSIVE, reason=reason) for name, reason in stops]
+        unplanned = f"n = {n} is not a planned look ({planned}): peeking inflates false passes"
+        stops.append(_stop("planned look", unplanned))
+    return stops
 
 
-def _student(gaps: list[float], region: Region) -> _Evidence:
-    from scipy import stats
-
-    def interval_at(level: float) -> Interval:
-        ends = stats.ttest_1samp(gaps, popmean=0.0).confidence_interval(1 - 2 * level)
-        return Interval(low=float(ends.low), high=float(ends.high), confidence=1 - 2 * level, method="paired t")
-
-    sides = []
-    if region.low is not None:
-        sides.append(stats.ttest_1samp(gaps, popmean=region.low, alternative="greater").pvalue)
-    if region.high is not None:
-        sides.append(stats.ttest_1samp(gaps, popmean=region.high, alternative="less").pvalue)
-    return _Evidence(interval_at, float(max(sides)))
-
-
-def _welch(a: Summary, b: Summary, region: Region) -> _Evidence:
-    from scipy import stats
-
-    variance_a, variance_b = a.sd**2 / a.n, b.sd**2 / b.n
-    error = math.sqrt(variance_a + variance_b)
-    freedom = (variance_a + variance_b) ** 2 / (variance_a**2 / (a.n - 1) + variance_b**2 / (b.n - 1))
-
-    def interval_at(level: float) -> Interval:
-        low, high = stats.t.interval(1 - 2 * level, freedom, loc=a.mean - b.mean, scale=error)
-        return Interval(low=float(low), high=float(high), confidence=1 - 2 * level, method="Welch t")
-
-    def p_value(edge: float, alternative: str) -> float:
-        shifted = (a.mean - edge, a.sd, a.n, b.mean, b.sd, b.n)
-        return float(stats.ttest_ind_from_stats(*shifted, equal_var=False, alternative=alternative).pvalue)
-
-    sides = [] if region.low is None else [p_value(region.low, "greater")]
-    sides += [] if region.high is None else [p_value(region.high, "less")]
-    return _Evidence(interval_at, max(sides))
-
-
-def _item_level(first: list[float], second: list[float], claim: GapClaim, items: int) -> _Evidence:
-    rates = mean(first) / claim.scale, mean(second) / claim.scale
-    if not all(0.0 <= rate <= 1.0 for rate in rates):
-        raise expected(
-            f"rates from 0 to {claim.scale:g} where items= is given",
-            given=f"means {mean(first):g} and {mean(second):g}",
-            do="pass scale=100 for per cent",
-        )
-
-    def interval_at(level: float) -> Interval:
-        rate = rate_gap_interval(*rates, items, confidence=1 - 2 * level)
-        return Interval(
-            low=rate.low * claim.scale,
-            high=rate.high * claim.scale,
-            confidence=rate.confidence,
-            method=f"{rate.method}, {items} items",
-        )
-
-    # The p-value is the smallest level at which the interval still lies inside the region; found by halving.
-    low, high = 0.0, 0.5
-    for _ in range(30):
-        middle = (low + high) / 2
-        inside = relation(interval_at(middle), claim.region) is Verdict.PASS
-        low, high = (low, middle) if inside else (middle, high)
-    return _Evidence(interval_at, high)
+def _stop(name: str, reason: str) -> Check:
+    return Check(name=name, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
 
 def _conclude(
@@ -288,9 +218,7 @@ def _reason(
     )
     if verdict is Verdict.INCONCLUSIVE and reachable is not None:
         least = number(reachable, unit)
-        sentence += (
-            f"; at a true gap of 0, {measurement.n} seeds with this spread would confirm margins from {least} up"
-        )
+        sentence += f"; were the true gap 0, {measurement.n} seeds with this spread would confirm {least} (80 % power)"
     return sentence
 
 

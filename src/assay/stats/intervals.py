@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from assay.errors import expected
 from assay.results import Interval, Measurement
-from assay.stats.decision import counted, fraction
+from assay.stats.decision import counted, floats, fraction
 
 MINIMUM_BOOTSTRAP = 10
 """The fewest observations that may be bootstrapped."""
@@ -34,7 +34,7 @@ def mean_interval(values: Sequence[float], *, confidence: float = 0.95) -> Inter
     [-0.4841, 4.484] (95%, t)
     """
     fraction("confidence", confidence)
-    data = [float(value) for value in values]
+    data = floats("values", values)
     if len(data) < 2 or not all(map(math.isfinite, data)):
         return None
     if spreadless(data):
@@ -60,7 +60,7 @@ def summarise(
     >>> summarise("accuracy", [97.1, 96.8, 97.3], unit="%", seeds=[42, 43, 44]).n
     3
     """
-    data = tuple(float(value) for value in values)
+    data = tuple(floats(name, values))
     broken = [str(seeds[i]) if seeds else str(i) for i, value in enumerate(data) if not math.isfinite(value)]
     if broken:
         note = "; ".join(filter(None, [note, f"not finite at {'seed' if seeds else 'index'} {', '.join(broken)}"]))
@@ -115,7 +115,7 @@ def bootstrap_interval(
     ``statistic`` takes an array and an ``axis``. InputError below ten values: use ``mean_interval`` there.
     """
     fraction("confidence", confidence)
-    data = [float(value) for value in values]
+    data = floats("values", values)
     if len(data) < MINIMUM_BOOTSTRAP or not all(map(math.isfinite, data)):
         raise expected(
             f"at least {MINIMUM_BOOTSTRAP} finite values to bootstrap",
@@ -155,7 +155,7 @@ def iqm(
     resampled within their task. With fewer than ten runs in a task there is no interval, and the note says so.
     """
     fraction("confidence", confidence)
-    groups = {task: [float(value) for value in values] for task, values in runs.items()}
+    groups = {task: floats(task, values) for task, values in runs.items()}
     if not groups or not all(groups.values()):
         raise expected(
             "at least one run of every task", given={task: len(v) for task, v in groups.items()} or "no task"
@@ -203,7 +203,7 @@ def mean(values: Sequence[float]) -> float:
 def deviation(values: Sequence[float]) -> float:
     """The sample standard deviation, with n - 1 in the denominator."""
     centre = mean(values)
-    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
+    return math.hypot(*(value - centre for value in values)) / math.sqrt(len(values) - 1)
 
 
 def spreadless(values: Sequence[float], *, size: float = 0.0) -> bool:

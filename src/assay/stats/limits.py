@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from assay.errors import expected
 from assay.results import Interval, Measurement, Region, Verdict
-from assay.stats.decision import Decision, finite, number, score
+from assay.stats.decision import Decision, finite, floats, number, score
 
 
 def constrained(
@@ -171,4 +171,4 @@ def reduction(before: float, after: float) -> float:
 def _values(bound: float | Sequence[float] | None) -> list[float]:
     if bound is None:
         return []
-    return [float(bound)] if isinstance(bound, int | float) else [float(value) for value in bound]
+    return [float(bound)] if isinstance(bound, int | float) else floats("bounds or errors", bound)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from assay.errors import expected
 from assay.results import Check, Interval, Measurement, Region, Verdict
-from assay.stats.decision import MINIMUM_SEEDS, Decision, all_hold, counted, finite, fraction, relation, score
+from assay.stats.decision import MINIMUM_SEEDS, Decision, all_hold, counted, finite, floats, fraction, relation, score
 from assay.stats.intervals import binomial_interval, mean
 
 
@@ -109,7 +109,7 @@ def above_chance(
 
 
 def _beats(arm: str, values: Sequence[float] | float, items: int, floor: float, scale: float, alpha: float) -> Decision:
-    observed = [float(values)] if isinstance(values, int | float) else [float(value) for value in values]
+    observed = [float(values)] if isinstance(values, int | float) else floats(arm, values)
     region = Region(low=floor)
     rates = [value / scale for value in observed]
     claim = f"{arm} above {_percent(floor)}"

@@ -106,6 +106,26 @@ def test_an_alpha_outside_its_range_is_refused(alpha):
         stats.parity(NEAR, BASE, margin=0.01, alpha=alpha)
 
 
+def test_the_same_seed_twice_is_refused():
+    with pytest.raises(InputError, match="distinct seeds"):
+        stats.parity(NEAR, BASE, margin=0.01, seeds=[42, 42, 42, 42, 42])
+
+
+@pytest.mark.parametrize("values", ["abcde", [None] * 5, 3.0, [[1.0, 2.0]] * 5])
+def test_what_is_no_list_of_numbers_is_refused(values):
+    with pytest.raises(InputError, match="a list of numbers as the first arm"):
+        stats.parity(values, BASE, margin=0.01)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-9, 1e9, 1e200])
+def test_the_unit_of_measurement_does_not_matter(size):
+    one = stats.parity(NEAR, BASE, margin=0.01)
+    other = stats.parity([v * size for v in NEAR], [v * size for v in BASE], margin=0.01 * size)
+    assert other.verdict is one.verdict
+    assert other.p_value == pytest.approx(one.p_value, rel=1e-6)
+    assert other.score == pytest.approx(one.score, rel=1e-6)
+
+
 class TestZeroVariance:
     def test_identical_gaps_are_inconclusive_not_certain(self):
         decision = stats.parity([0.975] * 5, [0.972] * 5, margin=0.03)

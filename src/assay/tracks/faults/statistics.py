@@ -124,6 +124,15 @@ def lost_pairing(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: stats.parity(a, b, margin=MARGIN), habit_accepts=accepts)
 
 
+def repeated_seed(generator: Generator, faulty: bool) -> Judgement:
+    """One run, copied until there are enough."""
+    seeds = [42, 43] * 4 if faulty else list(range(42, 50))
+    drawn = generator.normal(0.0, 0.004, 8).tolist()
+    gaps = drawn[:2] * 4 if faulty else drawn
+    accepts = abs(math.fsum(gaps) / 8) < MARGIN
+    return judge(lambda: stats.parity(gaps, [0.0] * 8, margin=MARGIN, seeds=seeds), habit_accepts=accepts)
+
+
 def mixed_units(generator: Generator, faulty: bool) -> Judgement:
     """Per cent where a share is meant: ninety-seven is far above a chance of 0.1, and so is a guess of ten."""
     accuracy = float(generator.uniform(0.90, 0.97)) * (100 if faulty else 1)
@@ -155,5 +164,6 @@ STATISTICS = (
     ),
     Planted("vacuous tolerance", "the error is below 1e-4", Verdict.INCONCLUSIVE, "could not fail", vacuous_tolerance),
     Planted("lost pairing", "compare the means", "REFUSED", "equal length, paired by seed", lost_pairing),
+    Planted("repeated seed", "eight runs agree", "REFUSED", "distinct seeds", repeated_seed),
     Planted("mixed units", "97 is above 0.1", "REFUSED", "pass scale=100", mixed_units),
 )
