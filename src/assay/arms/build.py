@@ -1,0 +1,105 @@
+"""From names to things that train: the model, the rule and the result of one arm at one seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from assay.arms.settings import Settings
+from assay.arms.table import ENERGY_RULES, Arm
+from assay.errors import expected
+from assay.models import EnergyMLP
+from assay.protocols import EquilibriumModel, Rule
+from assay.rules import Backprop, EqProp, TrainResult, train
+from assay.seeding import derive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from assay.tasks.base import ArrayTask, TuningView
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model and the rule that trains it."""
+
+    model: nn.Module
+    rule: Rule
+
+
+def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Built:
+    """The model and the rule of an arm; arms of one model start from the same weights at the same seed."""
+    energy = _energy_model(arm.model, settings, task, seed=seed)
+    if arm.rule in ENERGY_RULES:
+        rule: Rule = Backprop() if arm.rule == "bptt" else EqProp(beta=settings.beta, sweeps=_pair(settings.sweeps))
+        return Built(energy, rule)
+    model = energy.feedforward()
+    if arm.rule == "backprop":
+        return Built(model, Backprop())
+    from assay.rules import FeedbackAlignment
+
+    kind = "dfa" if arm.rule == "dfa" else "fa"
+    feedback = "sign" if arm.rule == "sign" else "random"
+    return Built(model, FeedbackAlignment(model, kind=kind, feedback=feedback, seed=derive(seed, "feedback") % 2**31))
+
+
+def fit(built: Built, task: Any, settings: Settings, *, seed: int) -> TrainResult:
+    """The one training loop with the settings of an arm; Adam, decoupled weight decay if there is any."""
+
+    def optimiser(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+
+    schedule: Any = settings.schedule
+    return train(
+        built.model, task, built.rule, epochs=settings.epochs, seed=seed, batch_size=settings.batch_size,
+        optimiser=optimiser, schedule=schedule, input_noise=settings.input_noise,
+    )
+
+
+def gradient_agreement(built: Built, x: torch.Tensor, y: torch.Tensor) -> float | None:
+    """The cosine between this rule's gradient and backprop through the converged relaxation, over all parameters.
+
+    None where there is nothing to compare: backprop itself, or a model without a relaxation. The gradients in
+    ``.grad`` before the call are gone after it.
+    """
+    if isinstance(built.rule, Backprop) or not isinstance(built.model, EquilibriumModel):
+        return None
+    ours, true = (_gradient(built.model, rule, x, y) for rule in (built.rule, Backprop()))
+    norms = float(ours.norm() * true.norm())
+    return float(ours @ true) / norms if norms > 0 and math.isfinite(norms) else None
+
+
+def _gradient(model: nn.Module, rule: Rule, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    model.zero_grad(set_to_none=True)
+    rule.backward(model, x, y)
+    parts = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    return torch.cat(parts).double()
+
+
+def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Any:
+    shape = task.input_shape
+    if name == "mlp":
+        if len(shape) != 1 or not task.train.x.is_floating_point():
+            raise expected("flat floating-point inputs for the model 'mlp'", given=f"inputs of shape {shape}",
+                           do="choose another task: sequences need attention, which is a track of its own")
+        widths = [shape[0], *settings.hidden, task.classes]
+        return EnergyMLP(widths, gamma=settings.gamma, activation=settings.activation, seed=seed)
+    if name == "looped":
+        from assay.models import LoopedMLP
+
+        return LoopedMLP(shape[0], settings.hidden[0], task.classes, spectral_norm=True, sweeps=settings.sweeps[0],
+                         seed=seed)
+    from assay.models import EnergyConv
+
+    return EnergyConv(shape, channels=settings.hidden, classes=task.classes, gamma=settings.gamma, seed=seed)
+
+
+def _pair(values: tuple[int, ...]) -> tuple[int, int]:
+    if len(values) != 2:
+        raise expected("sweeps of two phases (free, nudged)", given=f"sweeps={values}")
+    return values[0], values[1]

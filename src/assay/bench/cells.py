@@ -1,0 +1,160 @@
+"""The cells of a benchmark: what to run, under which key, and how one cell is measured in a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.arms import Arm, Settings, chosen, find_arm
+from assay.engine import content_key, fingerprint
+from assay.protocols import Budget, Cell
+from assay.seeding import derive
+from assay.tasks.catalogue import describe
+
+QUICK_ITEMS = 10_000
+"""Training items of a large task at quick budget; standard and full use all of them."""
+QUICK_SHARE = 0.5
+"""Share of the epochs of a large task at quick budget."""
+LARGE = ("mnist", "fashion-mnist", "cifar10")
+EPISODES = 100
+CONTROL_SEEDS = 3
+REFERENCE = "control: baseline"
+RESTARTED = "control: other initialisation"
+SHUFFLED = "control: shuffled labels"
+FLOORS = "floors"
+SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.seeding", "assay.arms.build",
+           "assay.bench.cells")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One thing to measure: an arm (or a control, or the floors) of a task at a seed."""
+
+    task: str
+    what: str
+    arm: Arm
+    seed: int
+    settings: Settings
+    items: int | None
+    """Training items if only some are used."""
+
+
+def plan_task(
+    task: str, arms: Sequence[Arm], *, budget: Budget, seeds: Sequence[int], overrides: Mapping[str, Any] | None = None
+) -> list[Work]:
+    """All work of one task: every arm at every seed, the controls of each baseline, and the floors once."""
+    work = []
+    for arm in arms:
+        tuned = chosen(task, arm).settings.changed(overrides or {})
+        settings, items = _budgeted(tuned, task, budget)
+        work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
+        if arm == arm.baseline:
+            work += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
+    _, items = _budgeted(Settings(), task, budget)
+    work.append(Work(task, FLOORS, Arm("backprop", arms[0].model), seeds[0], Settings(), items))
+    return work
+
+
+def _controls(task: str, baseline: Arm, tuned: Settings, seeds: Sequence[int]) -> list[Work]:
+    """Comparisons whose answer is known, in the quick form of the task: backprop against itself and against noise."""
+    settings, items = _budgeted(tuned, task, "quick")
+    return [
+        Work(task, f"{label}/{baseline.model}", baseline, seed, settings, items)
+        for label in (REFERENCE, RESTARTED, SHUFFLED) for seed in seeds
+    ]
+
+
+def as_cell(work: Work, *, data: str | None) -> Cell:
+    """The cell of a piece of work.
+
+    The key leaves out where the data lie and what the work is called: a control that repeats an arm is that arm's cell.
+    """
+    twist = next((label for label in (FLOORS, RESTARTED, SHUFFLED) if work.what.startswith(label)), "")
+    identity = {
+        "task": work.task, "twist": twist, "arm": work.arm.name, "seed": work.seed,
+        "settings": {} if twist == FLOORS else work.settings.as_record(), "items": work.items,
+    }
+    return Cell(
+        key=content_key({**identity, "code": fingerprint(SOURCES)}),
+        target="assay.bench.cells:measure_cell",
+        payload={**identity, "data": data},
+        label=f"{work.task} {work.what} seed {work.seed}",
+        group=f"{work.task}/{work.what}/{work.settings.epochs}/{work.items}",
+        timeout=6 * 3600.0,
+    )
+
+
+def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Train and score one arm at one seed; called by name inside a worker process."""
+    arm, seed = find_arm(payload["arm"]), int(payload["seed"])
+    task = load_task(payload["task"], arm, seed=seed, items=payload["items"], data=payload["data"])
+    if payload["twist"] == FLOORS:
+        return {**task.floors().as_record(), "items": len(task.test)}
+    settings = Settings().changed(payload["settings"])
+    if payload["twist"] == SHUFFLED:
+        task = shuffle_labels(task, seed=seed)
+    restart = derive(seed, "restart") % 2**31 if payload["twist"] == RESTARTED else seed
+    return measure(task, arm, settings, seed=seed, initial_seed=restart)
+
+
+def measure(task: Any, arm: Arm, settings: Settings, *, seed: int, initial_seed: int) -> dict[str, Any]:
+    """The record of one training run: accuracies, time, residual, gradient agreement and, in an environment, return."""
+    import torch
+
+    from assay.arms.build import build, fit, gradient_agreement
+
+    torch.set_num_threads(1)
+    built = build(arm, settings, task, seed=initial_seed)
+    began = time.process_time()
+    result = fit(built, task, settings, seed=seed)
+    record = {
+        "accuracy": result.test_accuracy, "validation": result.validation_accuracy, "loss": result.final_loss,
+        "seconds": result.seconds, "cpu_seconds": time.process_time() - began, "diverged": result.diverged,
+        "epochs": len(result.history), "residual": result.history[-1].residual if result.history else None,
+        "items": len(task.test), "train_items": len(task.train), "data_hash": task.data_hash,
+        "parameters": sum(p.numel() for p in built.model.parameters()),
+        "curve": [round(epoch.validation_accuracy, 5) for epoch in result.history],
+        "gradient_agreement": gradient_agreement(built, task.train.x[:128], task.train.y[:128]),
+    }
+    if hasattr(task, "returns"):
+        played = task.returns(built.model, episodes=EPISODES, seed=seed)
+        expert = task.expert_returns(episodes=EPISODES, seed=seed)
+        record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,
+                      best_episodes=sum(value >= max(expert.values) for value in played.values))
+    return record
+
+
+def load_task(name: str, arm: Arm, *, seed: int, items: int | None, data: str | None) -> Any:
+    """The task an arm needs: pictures for a convolutional model, flat rows for all others."""
+    from assay.tasks import load
+
+    options: dict[str, Any] = {}
+    entry = describe(name)
+    if entry.dataset is not None and data is not None:
+        options["root"] = data
+    if entry.home == "images":
+        options["flat"] = arm.model != "conv"
+    task = load(name, seed=seed, **options)
+    return task.subset(train=min(items, len(task.train))) if items is not None else task
+
+
+def shuffle_labels(task: Any, *, seed: int) -> Any:
+    """The same task with training labels drawn anew in random order: nothing can be learned from it."""
+    from dataclasses import replace
+
+    import torch
+
+    from assay.protocols import Split
+    from assay.seeding import torch_generator
+
+    order = torch.randperm(len(task.train), generator=torch_generator(seed, "shuffled labels"))
+    return replace(task, train=Split(task.train.x, task.train.y[order]))
+
+
+def _budgeted(settings: Settings, task: str, budget: Budget) -> tuple[Settings, int | None]:
+    """Settings and number of training items (None: all) of a task at a budget."""
+    if budget == "quick" and task in LARGE:
+        return settings.changed({"epochs": max(1, round(QUICK_SHARE * settings.epochs))}), QUICK_ITEMS
+    return settings, None
