@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from assay.cli.common import console, sign
 from assay.errors import ConfigError, unknown
 from assay.reports import Comparison, compare, words
 from assay.reports.compare import ClaimChange
@@ -18,10 +18,6 @@ from assay.reports.save import write_atomically
 from assay.results import Verdict, load_run
 
 FAIL_ON = ("never", "regression", "change")
-_COLOUR = {
-    Verdict.PASS: "green", Verdict.PARTIAL: "yellow", Verdict.STUB: "dim", Verdict.INCONCLUSIVE: "yellow",
-    Verdict.FAIL: "red", Verdict.ERROR: "magenta",
-}  # fmt: skip
 _SIGN = {"same": "=", "better": "↑ better", "worse": "↓ worse", "added": "+ added", "missing": "- missing"}
 
 
@@ -42,12 +38,12 @@ def compare_command(
     if json:
         typer.echo(result.model_dump_json(indent=1))
     else:
-        _show(result, Console())
+        _show(result)
     if (fail_on == "regression" and result.regressions) or (fail_on == "change" and result.changed):
         raise typer.Exit(1)
 
 
-def _show(result: Comparison, console: Console) -> None:
+def _show(result: Comparison) -> None:
     table = Table(
         title=f"{result.before} → {result.after}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
@@ -63,17 +59,17 @@ def _show(result: Comparison, console: Console) -> None:
             _moved(claim),
             style=style,
         )
-    console.print(table)
+    console().print(table)
     for change in result.environment:
         old, new = escape(change.before or "—"), escape(change.after or "—")
-        console.print(f"[dim]environment[/dim] {escape(change.name)}: {old} → {new}", soft_wrap=True)
+        console().print(f"[dim]environment[/dim] {escape(change.name)}: {old} → {new}", soft_wrap=True)
     regressions = len(result.regressions)
     plural = "" if regressions == 1 else "s"
-    console.print(f"{regressions} regression{plural}, {len(result.changed)} of {len(result.claims)} claims changed.")
+    console().print(f"{regressions} regression{plural}, {len(result.changed)} of {len(result.claims)} claims changed.")
 
 
 def _verdict(verdict: Verdict | None) -> str:
-    return "—" if verdict is None else f"[{_COLOUR[verdict]}]{verdict}[/]"
+    return "—" if verdict is None else sign(verdict)
 
 
 def _moved(claim: ClaimChange) -> str:

@@ -25,14 +25,18 @@ MOST_POINTS = 200
 """Rows of a picture's table before it shows every second, third, ... point; run.json always holds them all."""
 
 
-def html(run: Run) -> str:
-    """The whole page. Its policy allows only its own style and script, by hash, and no connection at all."""
+def html(run: Run, *, back: str = "") -> str:
+    """The whole page. Its policy allows only its own style and script, by hash, and no connection at all.
+
+    ``back`` is the address of a list of runs, when a viewer shows the page.
+    """
     css, script = asset("report.css"), asset("report.js")
     return (
         environment()
         .get_template("report.html")
         .render(
             run=run,
+            back=back,
             title=words.run_title(run),
             kind=run.kind.capitalize() if run.kind != "verify" else "Verification",
             created=date(run.created),
@@ -53,11 +57,11 @@ def asset(name: str) -> str:
     return resources.files("assay.reports").joinpath("assets", name).read_text(encoding="utf-8").strip()
 
 
-def policy(css: str, script: str, *, connect: str = "'none'") -> str:
+def policy(css: str, script: str, *, connect: str = "'none'", form: str = "'none'") -> str:
     """A Content-Security-Policy that runs exactly this style and this script and loads nothing else."""
     return (
         f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(script)}; connect-src {connect}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        f"img-src data:; base-uri 'none'; form-action {form}"
     )
 
 
@@ -71,7 +75,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    result.filters.update(short=short, sentence=words.sentence)
+    result.filters.update(short=short, sentence=words.sentence, ended=words.ended)
     result.globals.update(
         words=words.WORDS,
         num=lambda value, at, unit="": number(value, at, unit=unit),
@@ -83,7 +87,7 @@ def environment() -> jinja2.Environment:
         allows=_allows,
         headline=words.headline,
         worst=_worst,
-        is_margin=_is_margin,
+        is_fact=_is_fact,
         control_sentence=words.control_sentence,
         seeds=_seeds,
         by_seeds=_by_seeds,
@@ -134,9 +138,9 @@ class _Worst:
     value: float
     index: int
 
-    def at(self, place: str, finding: Finding, field: str) -> str:
+    def at(self, finding: Finding, field: str) -> str:
         names = [m.name for m in finding.measurements]
-        return f"{place}.measurements.{names.index(finding.headline or '')}.{field}.{self.index}"
+        return f"measurements.{names.index(finding.headline or '')}.{field}.{self.index}"
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,11 @@ class _SeedGroup:
     indices: tuple[int, ...]
 
 
-def _strips(finding: Finding) -> Iterable[_Row]:
+def _strips(finding: Finding) -> list[_Row]:
+    return list(_rows(finding))
+
+
+def _rows(finding: Finding) -> Iterable[_Row]:
     drawn = strips.groups(finding.measurements)
     for group in drawn:
         floors = [finding.measurements[i] for i in group.floors]
@@ -185,11 +193,11 @@ def _overview_row(measurement: Measurement, finding: Finding) -> Markup:
     return strips.overview_row(measurement, label=short(label, 300))
 
 
-def _allows(measurement: Measurement, at: str) -> Markup:
+def _allows(measurement: Measurement) -> Markup:
     region = measurement.region
     if region is None or (region.low is None and region.high is None):
         return tag("span", "—", class_="none")
-    low, high = number(region.low, f"{at}.region.low"), number(region.high, f"{at}.region.high")
+    low, high = number(region.low, "region.low"), number(region.high, "region.high")
     unit = suffix(measurement.unit)
     if region.low is None:
         return Markup("at most {}{}").format(high, unit)
@@ -205,9 +213,10 @@ def _worst(measurement: Measurement) -> _Worst | None:
     return _Worst(*found, index=measurement.seeds.index(found[0]))
 
 
-def _is_margin(measurement: Measurement) -> bool:
+def _is_fact(measurement: Measurement) -> bool:
+    # Floors and the smallest margin the seeds could show are what a reviewer asks for first.
     name = measurement.name.lower()
-    return "minimal" in name and "margin" in name
+    return strips.is_floor(measurement) or any(phrase in name for phrase in ("detectable", "minimal margin"))
 
 
 def _seeds(seeds: Sequence[int], at: str) -> Markup:

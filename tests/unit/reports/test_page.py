@@ -79,6 +79,16 @@ def same(shown: str, value: Any) -> bool:
     return shown == (value if isinstance(value, str) else words.number(value).replace("-", "\u2212"))
 
 
+def path_of(element: Element) -> str:
+    """The full path of a number: the ``data-in`` of everything around it, then its own ``data-at``."""
+    parts, here = [element.attributes["data-at"] or ""], element.parent
+    while here is not None:
+        if "data-in" in here.attributes:
+            parts.insert(0, here.attributes["data-in"] or "")
+        here = here.parent
+    return ".".join(parts)
+
+
 def cells(row: Element) -> list[str]:
     return [cell.text().strip() for cell in row.find("td")]
 
@@ -87,7 +97,7 @@ def test_every_marked_number_equals_run_json(rich: Run) -> None:
     raw, tree = json.loads(rich.to_json()), Tree(html(rich))
     marked = [e for e in tree.root.find("data") if "data-at" in e.attributes]
     for element in marked:
-        path, shown = element.attributes["data-at"] or "", element.text()
+        path, shown = path_of(element), element.text()
         value = lookup(raw, path, rich)
         assert float(element.attributes["value"] or "nan") == value, path
         if path.endswith("seconds"):
@@ -99,25 +109,25 @@ def test_every_marked_number_equals_run_json(rich: Run) -> None:
     expected = {
         f"findings.{i}.measurements.{k}.value" for i, f in enumerate(rich.findings) for k in range(len(f.measurements))
     }
-    assert expected <= {element.attributes["data-at"] for element in marked}
+    assert expected <= {path_of(element) for element in marked}
 
 
 def test_every_table_and_table_twin_equals_run_json(rich: Run) -> None:
     raw, tree = json.loads(rich.to_json()), Tree(html(rich))
     seen = 0
     for table in (t for t in tree.root.find("table") if "data-at" in t.attributes):
-        rows = lookup(raw, table.attributes["data-at"] or "", rich)
+        rows = lookup(raw, path_of(table), rich)
         shown = [cells(row) for body in table.find("tbody") for row in body.find("tr")]
         assert len(shown) == len(rows)
         for row, values in zip(shown, rows, strict=True):
             assert len(row) == len(values) and all(same(a, b) for a, b in zip(row, values, strict=True)), (row, values)
             seen += len(row)
     for row in (r for r in tree.root.find("tr") if "data-at" in r.attributes):
-        values = lookup(raw, row.attributes["data-at"] or "", rich)
+        values = lookup(raw, path_of(row), rich)
         assert all(same(a, b) for a, b in zip(cells(row), values, strict=True))
         seen += len(values)
     for body in (b for b in tree.root.find("tbody") if "data-at" in b.attributes):
-        series = lookup(raw, body.attributes["data-at"] or "", rich)
+        series = lookup(raw, path_of(body), rich)
         points = [cells(row) for row in body.find("tr")[1:]]
         assert len(points) == len(series["y"]) and body.attributes["data-step"] == "1"
         for k, point in enumerate(points):

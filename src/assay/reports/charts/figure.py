@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 
 from markupsafe import Markup
 
 from assay.reports.charts.heatmap import heatmap
+from assay.reports.charts.marks import COLOURS, PLOT_HEIGHT, PLOT_WIDTH, series_marks, slot
 from assay.reports.charts.scale import Scale, fit
-from assay.reports.charts.svg import coordinate, join, short, tag
-from assay.results import Figure, Reference, Series
+from assay.reports.charts.svg import join, short, tag
+from assay.results import Figure, Reference
 
 WIDTH, HEIGHT = 460, 290
-LEFT, RIGHT, TOP, BOTTOM = 54, 14, 26, 42
-PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-COLOURS = 8
-MANY_POINTS = 60
-"""Above this many points a line carries no markers; above four per pixel it is thinned to what a pixel can show."""
+LEFT, TOP = 54, 26
+RIGHT = WIDTH - LEFT - PLOT_WIDTH
 
 
 def draw(figure: Figure, *, identifier: str) -> Markup:
@@ -91,29 +90,21 @@ def _scales(figure: Figure) -> tuple[Scale, Scale]:
     y_log = figure.y_scale == "log"
     y = fit([*ys, 0.0] if bars and not y_log else ys, log=y_log)
     if figure.categories or bars:
-        places = [*range(len(figure.categories)), *xs] if figure.categories else xs
-        low, high = min(places, default=0), max(places, default=0)
-        room = 0.6 if bars else 0.35
-        return Scale(low - room, high + room), y
+        places = [value for value in [*range(len(figure.categories)), *xs] if math.isfinite(value)]
+        room = 0.6 * slot(figure) if bars else 0.35
+        return Scale(min(places, default=0) - room, max(places, default=0) + room), y
     return fit(xs, log=figure.x_scale == "log", pad=0.03), y
 
 
 def _plot(figure: Figure, x: Scale, y: Scale) -> Markup:
-    marks: list[Markup] = []
-    bar_count = sum(series.style == "bars" for series in figure.series)
-    bar_index = 0
-    for index, series in enumerate(figure.series):
-        colour = f"s{index % COLOURS}" if figure.kind == "xy" else "s0 slope"
-        if series.style == "bars" and figure.kind == "xy":
-            marks.append(_bars(series, x, y, colour, bar_index, bar_count))
-            bar_index += 1
-        else:
-            marks += _line(series, x, y, colour, dots_only=series.style == "dots")
+    has_bars = figure.kind == "xy" and any(series.style == "bars" for series in figure.series)
+    marks = list(series_marks(figure, x, y))
     rules = [_reference_line(reference, x, y) for reference in figure.references]
+    # A line behind bars would be hidden, and a label on them unreadable; the legend names it as well.
+    ordered = [*marks, *rules] if has_bars else [*rules, *marks]
     inner = tag(
         "svg",
-        *rules,
-        *marks,
+        *ordered,
         class_="plot",
         x=LEFT,
         y=TOP,
@@ -122,17 +113,17 @@ def _plot(figure: Figure, x: Scale, y: Scale) -> Markup:
         viewBox=f"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}",
         preserveAspectRatio="none",
     )
-    labels = [_reference_label(reference, x, y) for reference in figure.references]
+    labels = [] if has_bars else [_reference_label(reference, x, y) for reference in figure.references]
     return join(
         tag("g", *_axes(figure, x, y), class_="axes"), inner, tag("g", *labels, class_="rules"), *_titles(figure)
     )
 
 
 def _axes(figure: Figure, x: Scale, y: Scale) -> Iterable[Markup]:
-    for tick in y.ticks(5):
+    for tick, label in y.labelled(5):
         at = TOP + (1 - y(tick)) * PLOT_HEIGHT
         yield tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at)
-        yield tag("text", y.label(tick), class_="tick", x=LEFT - 8, y=at + 3.5, text_anchor="end")
+        yield tag("text", label, class_="tick", x=LEFT - 8, y=at + 3.5, text_anchor="end")
     bottom = TOP + PLOT_HEIGHT
     yield tag("line", class_="base", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom)
     for value, label in _x_ticks(figure, x):
@@ -142,7 +133,7 @@ def _axes(figure: Figure, x: Scale, y: Scale) -> Iterable[Markup]:
 
 def _x_ticks(figure: Figure, x: Scale) -> list[tuple[float, str]]:
     if not figure.categories:
-        return [(tick, x.label(tick)) for tick in x.ticks(6)]
+        return x.labelled(6)
     room = PLOT_WIDTH / max(1, len(figure.categories))
     stride = max(1, round(30 / room))
     letters = max(3, int(room * stride / 6.2))
@@ -151,64 +142,9 @@ def _x_ticks(figure: Figure, x: Scale) -> list[tuple[float, str]]:
 
 def _titles(figure: Figure) -> list[Markup]:
     return [
-        tag("text", short(figure.y_label, 48), class_="axis-name", x=LEFT - 46, y=13),
+        tag("text", short(figure.y_label, 48), class_="axis-name", x=0, y=13),
         tag("text", short(figure.x_label, 60), class_="axis-name", x=WIDTH - RIGHT, y=HEIGHT - 8, text_anchor="end"),
     ]
-
-
-def _line(series: Series, x: Scale, y: Scale, colour: str, *, dots_only: bool) -> list[Markup]:
-    marks = []
-    if series.low and series.high:
-        upper = _points(series.x, series.high, x, y)
-        lower = _points(series.x, series.low, x, y)
-        if upper and lower:
-            marks.append(tag("path", class_=f"{colour} area", d=_path([*upper, *reversed(lower)]) + "Z"))
-    points = _points(series.x, series.y, x, y)
-    if not dots_only and len(points) > 1:
-        marks.append(tag("path", class_=f"{colour} line", d=_path(_thinned(points))))
-    if points and (dots_only or len(points) <= MANY_POINTS):
-        # A line of no length with round caps is a dot that keeps its size when the plot is stretched.
-        dots = "".join(f"M{coordinate(px)} {coordinate(py)}h0" for px, py in points)
-        marks.append(tag("path", class_=f"{colour} dots", d=dots))
-    return marks
-
-
-def _bars(series: Series, x: Scale, y: Scale, colour: str, index: int, count: int) -> Markup:
-    width = 0.76 / max(1, count)
-    parts = []
-    ground = PLOT_HEIGHT * (1 - (y(0.0) if not y.log else 0.0))
-    for value, height in zip(series.x, series.y, strict=True):
-        if not y.draws(height):
-            continue
-        left = x(value - 0.38 + index * width) * PLOT_WIDTH + 1
-        right = x(value - 0.38 + (index + 1) * width) * PLOT_WIDTH - 1
-        top = PLOT_HEIGHT * (1 - y(height))
-        parts.append(
-            f"M{coordinate(left)} {coordinate(ground)}V{coordinate(top)}H{coordinate(right)}V{coordinate(ground)}Z"
-        )
-    return tag("path", class_=f"{colour} bars", d="".join(parts))
-
-
-def _points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> list[tuple[float, float]]:
-    pairs = zip(xs, ys, strict=True)
-    return [(x(a) * PLOT_WIDTH, (1 - y(b)) * PLOT_HEIGHT) for a, b in pairs if x.draws(a) and y.draws(b)]
-
-
-def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    if len(points) <= 4 * PLOT_WIDTH:
-        return points
-    columns: dict[int, list[tuple[float, float]]] = {}
-    for point in points:
-        columns.setdefault(int(point[0]), []).append(point)
-    kept = []
-    for column in columns.values():
-        low, high = min(column, key=lambda p: p[1]), max(column, key=lambda p: p[1])
-        kept += sorted({column[0], low, high, column[-1]})
-    return kept
-
-
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{coordinate(px)} {coordinate(py)}" for px, py in points)
 
 
 def _reference_line(reference: Reference, x: Scale, y: Scale) -> Markup:

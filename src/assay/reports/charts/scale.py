@@ -31,13 +31,14 @@ class Scale:
         """Round values inside the axis, about ``wanted`` of them."""
         return _log_ticks(self.low, self.high, wanted) if self.log else _linear_ticks(self.low, self.high, wanted)
 
-    def label(self, tick: float) -> str:
-        """A tick's text: powers of ten on a wide logarithmic axis, plain decimals otherwise."""
-        if self.log and (tick < 1e-2 or tick >= 1e4):
-            exponent = round(math.log10(tick))
-            if math.isclose(tick, 10.0**exponent):
-                return "10" + str(exponent).translate(_SUPERSCRIPT)
-        return f"{tick:.6g}".replace("-", "\u2212")
+    def labelled(self, wanted: int = 5) -> list[tuple[float, str]]:
+        """Ticks with their texts: powers of ten on a wide logarithmic axis, plain decimals otherwise."""
+        ticks = self.ticks(wanted)
+        if self.log and any(tick < 1e-2 or tick >= 1e4 for tick in ticks):
+            exponents = [round(math.log10(tick)) for tick in ticks]
+            if all(math.isclose(tick, 10.0**k) for tick, k in zip(ticks, exponents, strict=True)):
+                return [(tick, "10" + str(k).translate(_SUPERSCRIPT)) for tick, k in zip(ticks, exponents, strict=True)]
+        return [(tick, f"{tick:.6g}".replace("-", "\u2212")) for tick in ticks]
 
     def _inner(self, value: float) -> float:
         return math.log10(value) if self.log else value

@@ -17,7 +17,9 @@ from assay.reports.charts.svg import join, percent, pretty, short, tag
 from assay.results import Measurement, Region
 
 FAR = 8.0
-"""A bound or floor farther away than this many spans of the data is named at the edge instead of squeezing the data."""
+"""Two measurements share an axis only if it is at most this many spans of the narrower one."""
+VERY_FAR = 20.0
+"""A limit or floor farther away than this many spans of the data becomes an arrow at the edge."""
 _OVERVIEW = Scale(-2.4, 2.4)
 
 
@@ -49,7 +51,7 @@ def groups(measurements: Sequence[Measurement]) -> list[Group]:
     """Measurements that have something to draw, joined to one axis where that leaves each of them readable."""
     clusters: list[list[int]] = []
     for index, measurement in enumerate(measurements):
-        if len(_data(measurement)) < 2:
+        if len(_data(measurement)) < 2 and not _has_limit(measurement):
             continue
         home = next((c for c in clusters if _fits_together([measurements[i] for i in c], measurement)), None)
         if home is None:
@@ -69,11 +71,10 @@ def strip(measurement: Measurement, group: Group, floors: Sequence[Measurement])
     if measurement.interval is not None:
         marks.append(_bar(scale, measurement.interval.low, measurement.interval.high, y=middle))
     drawn = [value for value in measurement.values if scale.draws(value)]
-    marks += [
-        tag("circle", class_="dot", cx=percent(scale(value)), cy=middle + _jitter(k), r=3.5)
-        for k, value in enumerate(drawn)
-    ]
-    if measurement.value is not None and scale.draws(measurement.value):
+    marks.append(_dots(scale, drawn, y=middle))
+    if measurement.value is not None and scale.draws(measurement.value) and not (drawn or measurement.interval):
+        marks.append(_point(scale, measurement.value, y=middle))
+    elif measurement.value is not None and scale.draws(measurement.value):
         marks.append(tag("rect", class_="mean", x=percent(scale(measurement.value)), y=middle - 9, width=2, height=18))
     title = f"{measurement.name}: {len(measurement.values)} values by seed" if measurement.values else measurement.name
     return tag("svg", tag("title", short(title, 200)), *marks, class_="strip", height=height, role="img")
@@ -86,10 +87,7 @@ def differences(values: Sequence[float], name: str) -> Markup:
     zero = percent(scale(0.0))
     marks = [tag("line", class_="zero", x1=zero, x2=zero, y1=0, y2=height)]
     drawn = [value for value in values if scale.draws(value)]
-    marks += [
-        tag("circle", class_="dot", cx=percent(scale(value)), cy=middle + _jitter(k), r=3.5)
-        for k, value in enumerate(drawn)
-    ]
+    marks.append(_dots(scale, drawn, y=middle))
     title = f"{name}: {len(drawn)} differences by seed, zero marked"
     return tag("svg", tag("title", short(title, 200)), *marks, class_="strip", height=height, role="img")
 
@@ -98,10 +96,12 @@ def axis(group: Group) -> Markup:
     """The ticks under a group of strips."""
     scale = group.scale
     marks = []
-    for tick in scale.ticks(4):
+    for tick, label in scale.labelled(4):
+        if not 0.03 <= scale(tick) <= 0.97:
+            continue
         x = percent(scale(tick))
-        marks.append(tag("line", x1=x, x2=x, y1=0, y2=4))
-        marks.append(tag("text", scale.label(tick), x=x, y=16, text_anchor="middle"))
+        marks.append(tag("line", x1=x, x2=x, y2=4))
+        marks.append(tag("text", label, x=x, y=16))
     return tag("svg", *marks, class_="axis", height=20, aria_hidden="true")
 
 
@@ -135,7 +135,13 @@ def _ends(measurement: Measurement) -> tuple[float, ...]:
 
 
 def _data(measurement: Measurement) -> list[float]:
-    return [value for value in (*measurement.values, *_ends(measurement)) if math.isfinite(value)]
+    own = () if measurement.value is None else (measurement.value,)
+    return [value for value in (*measurement.values, *_ends(measurement), *own) if math.isfinite(value)]
+
+
+def _has_limit(measurement: Measurement) -> bool:
+    region = measurement.region
+    return bool(_data(measurement)) and region is not None and (region.low is not None or region.high is not None)
 
 
 def _span(values: Sequence[float]) -> float:
@@ -152,7 +158,7 @@ def _fits_together(cluster: Sequence[Measurement], other: Measurement) -> bool:
 
 def _group(measurements: Sequence[Measurement], cluster: Sequence[int]) -> Group:
     members = [measurements[i] for i in cluster]
-    data = [value for m in members for value in (*_data(m), *([m.value] if m.value is not None else []))]
+    data = [value for m in members for value in _data(m)]
     bounds = [b for m in members if m.region for b in (m.region.low, m.region.high) if b is not None]
     floors = tuple(
         i for i, m in enumerate(measurements) if i not in cluster and is_floor(m) and m.unit == members[0].unit
@@ -164,7 +170,7 @@ def _group(measurements: Sequence[Measurement], cluster: Sequence[int]) -> Group
 
 
 def _within_reach(value: float, data: Sequence[float]) -> bool:
-    reach = FAR * (_span(data) or abs(data[0]) or 1.0)
+    reach = VERY_FAR * (_span(data) or abs(data[0]) or 1.0)
     return min(data) - reach <= value <= max(data) + reach
 
 
@@ -181,13 +187,17 @@ def _band(scale: Scale, low: float | None, high: float | None, *, height: int) -
         return Markup("")
     start = 0.0 if low is None else _clip(scale, low)
     stop = 1.0 if high is None else _clip(scale, high)
+    if start == stop:
+        side = {"x": "0"} if stop == 0 else {"x": "100%", "text_anchor": "end"}
+        text = "◂ allowed" if stop == 0 else "allowed ▸"
+        return tag("text", text, class_="away", y=height - 4, **side)
     edges = [
-        tag("line", class_="edge", x1=percent(at), x2=percent(at), y1=1, y2=height - 1)
+        tag("line", class_="edge", x1=percent(at), x2=percent(at), y2="100%")
         for bound, at in ((low, start), (high, stop))
         if bound is not None and 0 < at < 1
     ]
     return join(
-        tag("rect", class_="band", x=percent(start), width=percent(max(0.0, stop - start)), y=1, height=height - 2),
+        tag("rect", class_="band", x=percent(start), width=percent(max(0.0, stop - start)), height="100%"),
         *edges,
     )
 
@@ -195,12 +205,8 @@ def _band(scale: Scale, low: float | None, high: float | None, *, height: int) -
 def _bar(scale: Scale, low: float | None, high: float | None, *, y: int) -> Markup:
     if low is None or high is None:
         return Markup("")
-    start, stop = _clip(scale, low), _clip(scale, high)
-    marks = [tag("line", class_="bar", x1=percent(start), x2=percent(stop), y1=y, y2=y)]
-    for end, outside in ((start, _outside(scale, low)), (stop, _outside(scale, high))):
-        if not outside:
-            marks.append(tag("line", class_="bar", x1=percent(end), x2=percent(end), y1=y - 4, y2=y + 4))
-    return join(*marks, *_arrows(scale, low, high, y=y))
+    line = tag("line", class_="bar", x1=percent(_clip(scale, low)), x2=percent(_clip(scale, high)), y1=y, y2=y)
+    return join(line, *_arrows(scale, low, high, y=y))
 
 
 def _point(scale: Scale, value: float, *, y: int) -> Markup:
@@ -220,6 +226,15 @@ def _arrows(scale: Scale, low: float, high: float, *, y: int) -> list[Markup]:
 
 def _outside(scale: Scale, value: float) -> bool:
     return not scale.draws(value) or not 0 <= scale(value) <= 1
+
+
+def _dots(scale: Scale, values: Sequence[float], *, y: int) -> Markup:
+    # Radius and colour come from the style sheet: a large run has tens of thousands of these.
+    return tag(
+        "g",
+        *(tag("circle", cx=percent(scale(v)), cy=y + _jitter(k)) for k, v in enumerate(values)),
+        class_="dots-by-seed",
+    )
 
 
 def _floor(scale: Scale, floor: Measurement, *, height: int) -> Markup:

@@ -49,7 +49,8 @@ def percent(share: float) -> str:
 def number(value: float | int | None, at: str, *, unit: str = "") -> Markup:
     """A number of the run, rounded for the eye, with its full value and its place in run.json for machines.
 
-    ``at`` is the path in run.json with dots; a test walks every such element and compares it with the file.
+    ``at`` is the path in run.json with dots, below the ``data-in`` of the elements around it; a test walks every such
+    element and compares it with the file.
     """
     if value is None:
         return tag("span", words.number(None), class_="none")
