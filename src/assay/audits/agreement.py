@@ -53,11 +53,13 @@ class Trend:
 
     betas: tuple[float, ...]
     errors: tuple[float, ...]
+    norm: float
+    """Of the true gradient."""
 
     @property
     def floor(self) -> float:
-        """The error that residuals alone may leave: they are divided by the nudge."""
-        return AMPLIFICATION * AT_REST / min(self.betas)
+        """The error that residuals alone may leave: they are divided by the nudge and, to be relative, by the norm."""
+        return AMPLIFICATION * AT_REST / (min(self.betas) * min(1.0, self.norm))
 
     @property
     def slope(self) -> float | None:
@@ -112,7 +114,7 @@ def measure_trend(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, truth: Tru
     for nudge in betas:
         found = estimate_in_float64(at_rest(rule, beta=nudge), model, x, y)
         errors.append(whole_error(found.gradients, truth))
-    return Trend(tuple(map(abs, betas)), tuple(errors))
+    return Trend(tuple(map(abs, betas)), tuple(errors), truth.norm)
 
 
 def compare(gradients: Mapping[str, Tensor | None], truth: TrueGradient) -> tuple[Agreement, ...]:

@@ -37,7 +37,7 @@ from assay.audits.pictures import agreement_figures, relaxation_figures
 from assay.audits.true_gradient import AT_REST, Loss, TrueGradient, true_gradient
 from assay.errors import expected
 from assay.protocols import EquilibriumModel, Rule
-from assay.results import Check, Control, Finding, Verdict
+from assay.results import Check, Control, Evidence, Finding, Verdict
 from assay.solvers.solution import Diverged
 from assay.stats import evidence_level, numeric_match
 
@@ -101,12 +101,7 @@ def audit_gradient(
         reason=reason,
         experiment=experiment(model, x, rule, truth),
         key_finding=key_finding(rows, trend, worst, cosine),
-        evidence=evidence_level(
-            kind="deterministic",
-            n=len(x),
-            guards_hold=truth.trusted,
-            controls_separated=all(c.separated for c in controls),
-        ),
+        evidence=_evidence(len(x), truth, controls),
         headline="largest relative error",
         measurements=measurements(rows, truth, used, trend, cosine, limit),
         tables=(table(rows), *error_table(errors)),
@@ -198,6 +193,11 @@ def _where_the_error_comes_from(
         settled = estimate_in_float64(at_rest(rule), model, x, y)
         rows.append(("in float64 with every relaxation at rest", whole_error(settled.gradients, truth)))
     return tuple(rows)
+
+
+def _evidence(n: int, truth: TrueGradient, controls: Sequence[Control]) -> Evidence:
+    separated = bool(controls) and all(control.separated for control in controls)
+    return evidence_level(kind="deterministic", n=n, guards_hold=truth.trusted, controls_separated=separated)
 
 
 def _no_gradient(name: str, why: str, truth: TrueGradient) -> Finding:
