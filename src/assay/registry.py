@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -64,7 +65,9 @@ class Registry:
         """Import the built-in tracks and every ``assay.tracks`` entry point, once."""
         if not self.loaded:
             self.loaded = True
-            self._import(BUILT_IN, BUILT_IN)
+            for module in pkgutil.iter_modules(importlib.import_module(BUILT_IN).__path__):
+                if not module.ispkg:
+                    self._import(module.name, f"{BUILT_IN}.{module.name}")
             for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
                 self._import(point.name, point.value)
         return self

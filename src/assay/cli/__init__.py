@@ -35,7 +35,7 @@ def main() -> None:
 def _app() -> typer.Typer:
     import typer
 
-    from assay.cli import describe, plan, selftest, tracks, verify
+    from assay.cli import compare, describe, plan, report, selftest, tracks, verify
 
     app = typer.Typer(
         name="assay",
@@ -50,4 +50,6 @@ def _app() -> typer.Typer:
     app.command("describe")(describe.describe_command)
     app.command("plan")(plan.plan_command)
     app.command("selftest")(selftest.selftest_command)
+    app.command("report")(report.report_command)
+    app.command("compare")(compare.compare_command)
     return app

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from assay.config import Settings
 
+PIPED_WIDTH = 120
+
 SIGNS = {
     Verdict.PASS: ("✓", "green"),
     Verdict.PARTIAL: ("◐", "yellow"),
@@ -29,7 +31,9 @@ def console() -> Console:
     """The console of this process; plain text when it is not a terminal, no colour under NO_COLOR."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), no_color="NO_COLOR" in os.environ or None)
+    piped = not sys.stdout.isatty()
+    width = PIPED_WIDTH if piped and "COLUMNS" not in os.environ else None
+    return Console(highlight=False, soft_wrap=piped, width=width, no_color="NO_COLOR" in os.environ or None)
 
 
 def sign(verdict: Verdict) -> str:
