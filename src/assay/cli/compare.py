@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from assay.cli.common import console, sign
 from assay.errors import ConfigError, unknown
-from assay.reports import Comparison, compare, words
-from assay.reports.compare import ClaimChange
-from assay.reports.compare_page import compare_html
-from assay.reports.save import write_atomically
 from assay.results import Verdict, load_run
+
+if TYPE_CHECKING:
+    from assay.reports.compare import ClaimChange, Comparison
 
 FAIL_ON = ("never", "regression", "change")
 _SIGN = {"same": "=", "better": "↑ better", "worse": "↓ worse", "added": "+ added", "missing": "- missing"}
@@ -31,9 +28,14 @@ def compare_command(
     """Compare two runs: verdicts that changed, paired differences by seed, differences of environment."""
     if fail_on not in FAIL_ON:
         raise ConfigError(unknown("value of --fail-on", fail_on, FAIL_ON))
+    from assay.reports.compare import compare
+
     first, second = load_run(before), load_run(after)
     result = compare(first, second)
     if html is not None:
+        from assay.reports.compare_page import compare_html
+        from assay.reports.save import write_atomically
+
         write_atomically(html, compare_html([first, second]))
     if json:
         typer.echo(result.model_dump_json(indent=1))
@@ -44,9 +46,11 @@ def compare_command(
 
 
 def _show(result: Comparison) -> None:
-    table = Table(
-        title=f"{result.before} → {result.after}", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
-    )
+    from rich.markup import escape
+    from rich.table import Table
+
+    names = escape(f"{result.before} → {result.after}")
+    table = Table(title=names, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("Claim", "Before", "After", "Change", "Difference by seed"):
         table.add_column(column, overflow="fold")
     for claim in sorted(result.claims, key=lambda c: not c.regression):
@@ -73,6 +77,10 @@ def _verdict(verdict: Verdict | None) -> str:
 
 
 def _moved(claim: ClaimChange) -> str:
+    from rich.markup import escape
+
+    from assay.reports import words
+
     moved = [difference for difference in claim.differences if not difference.identical]
     if not claim.differences:
         return "—"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from assay.cli.common import console
-from assay.reports.viewer.library import Library
-from assay.reports.viewer.server import Viewer
 
 
 def view_command(
@@ -19,9 +16,14 @@ def view_command(
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the address in a browser.")] = False,
 ) -> None:
     """List, filter, open and compare runs, see trends over git revisions, follow a running verification."""
+    from assay.reports.viewer.library import Library
+    from assay.reports.viewer.server import Viewer
+
     viewer = Viewer(Library(folder), port=port)
     console().print(f"Viewing {folder} at\n\n  {viewer.address}\n\nThis machine only. Ctrl-C stops it.", soft_wrap=True)
     if open_browser:
+        import webbrowser
+
         webbrowser.open(viewer.address)
     try:
         viewer.serve_forever()

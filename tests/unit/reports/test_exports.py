@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from assay.cli.compare import compare_command
-from assay.cli.report import report_command
+from assay.cli.report import FORMAT_NAMES, report_command
 from assay.errors import AssayError
 from assay.reports import save_report
 from assay.reports.checklist import answers
@@ -65,6 +65,10 @@ def test_the_checklist_never_says_yes_without_evidence(rich: Run) -> None:
     assert full["Claims"].answer == "No" and "Credit reaches depth: FAIL" in full["Claims"].justification
     significance = full["Experiment statistical significance"]
     assert significance.answer == "Yes" and "n = 10" in significance.justification
+
+
+def test_the_command_line_offers_exactly_the_formats_there_are() -> None:
+    assert tuple(FORMATS) == FORMAT_NAMES
 
 
 @pytest.mark.parametrize("name", FORMATS)
