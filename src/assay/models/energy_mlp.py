@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.errors import expected
-from assay.models.equilibrium import EquilibriumModule, add_to_grad, check_inputs, seeded
+from assay.models.equilibrium import EquilibriumModule, add_to_grad, check_inputs, seeded, softmax
 from assay.protocols import Nudge, State
 from assay.seeding import torch_generator
 from assay.solvers import layered
 from assay.solvers.activations import activation as activation_called
+from assay.solvers.layered_gradient import Gradients, energy_gradient, readout_gradient, tangent_gradient
 from assay.solvers.layered_tangent import relax_tangent
 from assay.solvers.solution import Solution
 
@@ -87,7 +88,7 @@ class EnergyMLP(EquilibriumModule):
     def start(self, clamped: ClampedMLP) -> State:
         """A feed-forward pass: the fixed point itself when gamma -> 0."""
         if not torch.is_grad_enabled():
-            return layered.start(self._layers(), clamped.drive)
+            return layered.start(self.as_layers(), clamped.drive)
         state = [self._settle(0, clamped.drive, None, None)]
         for layer in range(1, self.depth):
             drive = functional.linear(state[-1], self._weight(layer), self._bias(layer))
@@ -118,16 +119,14 @@ class EnergyMLP(EquilibriumModule):
             return super().relax(clamped, state, sweeps=sweeps, tolerance=tolerance, nudge=nudge, trace=trace)
         pull = layered.Pull.towards(nudge.target, nudge.beta, self.classes) if nudge else None
         return layered.relax_layers(
-            self._layers(), clamped.drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance, trace=trace
+            self.as_layers(), clamped.drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance, trace=trace
         )
 
     @torch.no_grad()
     def tangent(
         self, clamped: ClampedMLP, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
     ) -> Solution:
-        return relax_tangent(
-            self._layers(), state, target, classes=self.classes, sweeps=sweeps, tolerance=tolerance
-        )
+        return relax_tangent(self.as_layers(), state, target, sweeps=sweeps, tolerance=tolerance)
 
     def energy(self, clamped: ClampedMLP, state: State) -> Tensor:
         drive = clamped.drive
@@ -145,30 +144,31 @@ class EnergyMLP(EquilibriumModule):
             return state[-1]
         return functional.linear(state[-1], self._weight(self.depth, state[-1]), self._bias(self.depth, state[-1]))
 
-    def readout_parameters(self) -> tuple[nn.Parameter, ...]:
-        return tuple(self.layers[-1].parameters()) if self.readout == "softmax" else ()
-
     @torch.no_grad()
     def add_energy_gradient(self, clamped: ClampedMLP, state: State, weights: Tensor) -> None:
-        """dE/dW_l = -gamma^l s_l s_{l-1}^T and dE/db_l = -gamma^l s_l, written out: no autograd at all."""
-        for layer, units in enumerate(state):
-            weighted = (-(self.gamma ** (layer + 1)) * weights).unsqueeze(1) * units
-            if layer == 0:
-                # All phases share the input: their weighted states add up before one product with x.
-                weighted, below = _real(weighted.view(-1, *clamped.x.shape[:1], units.shape[1]).sum(0)), clamped.x
-            else:
-                below = state[layer - 1]
-            module = self.layers[layer]
-            add_to_grad(module.parameters(), (_real(weighted.t() @ below), _real(weighted.sum(0))))
+        self._add(energy_gradient(self.as_layers(), clamped.x, state, weights))
 
     @torch.no_grad()
     def add_tangent_gradient(self, clamped: ClampedMLP, state: State, direction: State, weight: float) -> None:
-        for layer, (units, change) in enumerate(zip(state, direction, strict=True)):
-            scale = -(self.gamma ** (layer + 1)) * weight
-            gradient = change.t() @ (clamped.x if layer == 0 else state[layer - 1])
-            if layer > 0:
-                gradient.addmm_(units.t(), direction[layer - 1])
-            add_to_grad(self.layers[layer].parameters(), (gradient.mul_(scale), change.sum(0).mul_(scale)))
+        self._add(tangent_gradient(self.as_layers(), clamped.x, state, direction, weight))
+
+    @torch.no_grad()
+    def add_readout_gradient(self, state: State, target: Tensor) -> Tensor:
+        loss, gradient = readout_gradient(self.as_layers(), state[-1], target)
+        if gradient is not None:
+            add_to_grad(self.layers[-1].parameters(), gradient)
+        return loss
+
+    def as_layers(self) -> layered.Layers:
+        """The bare parameters, as the kernels take them."""
+        weights = [self._weight(layer) for layer in range(len(self.layers))]
+        biases = [self._bias(layer).unsqueeze(0) for layer in range(len(self.layers))]
+        readout = (weights.pop(), biases.pop()) if self.readout == "softmax" else None
+        return layered.Layers(weights, biases, readout, self.gamma, self.activation)
+
+    def _add(self, gradients: Gradients) -> None:
+        for layer, gradient in zip(self.layers, gradients, strict=False):
+            add_to_grad(layer.parameters(), gradient)
 
     def _settle(self, layer: int, drive: Tensor, units: Tensor | None, nudge: Nudge | None) -> Tensor:
         """Where a layer settles under its drive; at the top the loss is made linear at ``units``."""
@@ -179,15 +179,9 @@ class EnergyMLP(EquilibriumModule):
             return (drive + beta * self.one_hot(nudge.target, drive.dtype)) / (1 + beta)
         if nudge is not None and units is not None and layer == self.depth - 1:
             logits = self.logits((units,))
-            error = self.one_hot(nudge.target, drive.dtype) - _softmax(logits)
+            error = self.one_hot(nudge.target, drive.dtype) - softmax(logits)
             drive = drive + (nudge.beta.unsqueeze(1) * error) @ self._weight(self.depth, units)
         return self.activation.function(drive)
-
-    def _layers(self) -> layered.Layers:
-        readout = (self._weight(self.depth), self._bias(self.depth)) if self.readout == "softmax" else None
-        numbers = range(self.depth)
-        return layered.Layers([self._weight(i) for i in numbers], [self._bias(i) for i in numbers], readout, self.gamma,
-                              self.activation)
 
     def _is_output(self, layer: int) -> bool:
         return self.readout == "squared" and layer == self.depth - 1
@@ -208,14 +202,3 @@ class _Elementwise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(x)  # type: ignore[operator,no-any-return]
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    if not logits.is_complex():
-        return torch.softmax(logits, -1)
-    exponentials = torch.exp(logits - logits.real.amax(-1, keepdim=True))
-    return exponentials / exponentials.sum(-1, keepdim=True)
-
-
-def _real(tensor: Tensor) -> Tensor:
-    return tensor.real if tensor.is_complex() else tensor

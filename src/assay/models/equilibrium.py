@@ -108,11 +108,14 @@ class EquilibriumModule(nn.Module, ABC):
             total = (weights * energies).sum()
             self._add_gradient(total.real if total.is_complex() else total)
 
+    def slopes(self, clamped: Any, state: State) -> tuple[Tensor, ...]:
+        """dE/ds, differentiable in the parameters; a model without an energy gives minus its vector field."""
+        leaves = tuple(s.detach().requires_grad_() for s in state)
+        return torch.autograd.grad(self.energy(clamped, leaves).sum(), leaves, create_graph=True)
+
     def add_tangent_gradient(self, clamped: Any, state: State, direction: State, weight: float) -> None:
         with torch.enable_grad():
-            again = self.clamp(clamped.x)
-            leaves = tuple(s.detach().requires_grad_() for s in state)
-            slopes = torch.autograd.grad(self.energy(again, leaves).sum(), leaves, create_graph=True)
+            slopes = self.slopes(self.clamp(clamped.x), tuple(s.detach() for s in state))
             along = sum((slope * d).sum() for slope, d in zip(slopes, direction, strict=True))
             self._add_gradient(weight * torch.as_tensor(along))
 
@@ -135,6 +138,14 @@ def add_to_grad(parameters: Any, gradients: Any) -> None:
     """Add each gradient to its parameter's ``.grad``, making it where there is none."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient.detach() if parameter.grad is None else parameter.grad.add_(gradient.detach())
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Softmax over the last axis, also for complex logits, where it is the analytic continuation."""
+    if not logits.is_complex():
+        return torch.softmax(logits, -1)
+    exponentials = torch.exp(logits - logits.real.amax(-1, keepdim=True))
+    return exponentials / exponentials.sum(-1, keepdim=True)
 
 
 def seeded(kind: type[nn.Module], *sizes: int, generator: torch.Generator, **options: Any) -> nn.Module:

@@ -23,6 +23,7 @@ from assay.rules.backprop import mean_cross_entropy
 from assay.seeding import torch_generator
 from assay.solvers.solution import Diverged, Status
 
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 OptimiserFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
 Schedule = Literal["constant", "cosine"] | Callable[[float], float]
 EVALUATION_ROWS = 1000
@@ -71,17 +72,19 @@ class Evaluation:
 def train(
     model: nn.Module, task: Task, rule: Rule, *, epochs: int, seed: int, batch_size: int = 32,
     optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3, schedule: Schedule = "cosine",
-    warmup: float = 0.0, input_noise: float = 0.0, clip_norm: float | None = None,
-    callbacks: Sequence[Callable[[Epoch, nn.Module], None]] = (),
+    warmup: float = 0.0, input_noise: float = 0.0, augment: Augmentation | None = None, clip_norm: float | None = None,
+    callbacks: Sequence[Callable[[Epoch, nn.Module], None]] = (), test: bool = True,
 ) -> TrainResult:
     """``model`` trained in place on ``task`` with ``rule``, and its accuracy on the validation and test parts.
 
     ``optimiser`` makes an optimiser from parameters (default Adam at ``learning_rate``); ``schedule`` scales its rate
     over the whole run, after a linear ``warmup`` over that fraction of the steps. ``input_noise`` is the standard
-    deviation of Gaussian noise added to floating-point training inputs. A loss that is not finite, or a relaxation
+    deviation of Gaussian noise added to floating-point training inputs, and ``augment(x, generator)`` may change them
+    in any other way. A loss that is not finite, or a relaxation
     that diverges, ends training with the reason in ``result.diverged``: parameters are those of the last good step.
+    ``test=False`` leaves the test part alone (its accuracy is then NaN), for searching settings on validation.
     """
-    _check(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task)
+    _check(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task, test=test)
     trained = [p for p in model.parameters() if p.requires_grad]
     if not trained:
         raise expected("a model with trainable parameters", given=type(model).__name__)
@@ -89,6 +92,7 @@ def train(
     batches = math.ceil(len(task.train) / batch_size)
     rates = torch.optim.lr_scheduler.LambdaLR(opt, _rate(schedule, steps=epochs * batches, warmup=warmup))
     order, noise = torch_generator(seed, "train", "order"), torch_generator(seed, "train", "noise")
+    changes = torch_generator(seed, "train", "augment")
     began, history, diverged = time.perf_counter(), [], None
     was_training = model.training
     for number in range(1, epochs + 1):
@@ -97,6 +101,7 @@ def train(
         progress = _Progress()
         for rows in torch.split(torch.randperm(len(task.train), generator=order), batch_size):
             x = _noisy(task.train.x[rows], input_noise, noise)
+            x = x if augment is None else augment(x, changes)
             diverged = _step(model, rule, opt, x, task.train.y[rows], progress, clip_norm)
             if diverged:
                 break
@@ -110,11 +115,11 @@ def train(
             diverged = f"epoch {number}: {diverged}"
             break
     model.eval()
-    validation, test = evaluate(model, task.validation), evaluate(model, task.test)
+    final = evaluate(model, task.test) if test else Evaluation(math.nan, math.nan, 0, 0)
     model.train(was_training)
     return TrainResult(
-        test_accuracy=test.accuracy, validation_accuracy=validation.accuracy, history=tuple(history),
-        seconds=time.perf_counter() - began, seed=seed, diverged=diverged, test_loss=test.loss,
+        test_accuracy=final.accuracy, validation_accuracy=history[-1].validation_accuracy, history=tuple(history),
+        seconds=time.perf_counter() - began, seed=seed, diverged=diverged, test_loss=final.loss,
     )
 
 
@@ -214,13 +219,14 @@ _SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-def _check(*, epochs: int, batch_size: int, input_noise: float, warmup: float, task: Task) -> None:
+def _check(*, epochs: int, batch_size: int, input_noise: float, warmup: float, task: Task, test: bool) -> None:
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise expected(f"{name} >= 1", given=f"{name}={value!r}")
     if not input_noise >= 0 or not 0 <= warmup < 1:
         raise expected("input_noise >= 0 and warmup in [0, 1)", given=f"input_noise={input_noise}, warmup={warmup}")
-    for name, part in (("train", task.train), ("validation", task.validation), ("test", task.test)):
+    for name in ("train", "validation", "test") if test else ("train", "validation"):
+        part: Split = getattr(task, name)
         if len(part) == 0 or len(part.x) != len(part.y):
             raise expected(f"as many inputs as targets, at least one, in the {name} part",
                            given=f"{len(part.x)} inputs and {len(part.y)} targets")

@@ -7,16 +7,18 @@ Three things make it fast; none changes the numbers beyond rounding, and ``audit
   this costs a third, and the affine maps disappear into constants: z = c + (q p) u_below W^T + (q p gamma) u_above W;
 * both signs of the nudge are rows of one batch, and the output error, a narrow matrix, is computed transposed.
 
-States are tuples of (rows, width) tensors, weights are (width, width below), as in ``nn.Linear``.
+States are (rows, width) and weights (width, width below), as in ``nn.Linear``. Everything also works with one more axis
+in front of both: many networks side by side, each with its own rows (``population.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from assay.protocols import State
 from assay.solvers.activations import Activation
@@ -30,7 +32,7 @@ IDENTITY = (1.0, 1.0, 0.0, 0.0)
 class Layers:
     """The parameters of a layered network: ``weights[0]`` maps the input, ``readout`` the last hidden state.
 
-    ``readout`` is None when the last layer is itself the (linear) output.
+    Biases are (..., 1, width). ``readout`` is None when the last layer is itself the (linear) output.
     """
 
     weights: Sequence[Tensor]
@@ -44,6 +46,11 @@ class Layers:
         """The number of layers of units."""
         return len(self.weights)
 
+    @property
+    def classes(self) -> int:
+        """The number of outputs."""
+        return (self.weights[-1] if self.readout is None else self.readout[0]).shape[-2]
+
     def affine(self, layer: int) -> tuple[float, float, float, float]:
         """(p, q, r, t) of a layer; the identity for clipped and linear units."""
         return IDENTITY if self.is_output(layer) or self.activation.sigmoid is None else self.activation.sigmoid
@@ -52,10 +59,16 @@ class Layers:
         """Whether a layer is made of linear output units."""
         return self.readout is None and layer == self.depth - 1
 
+    def logits(self, top: Tensor) -> Tensor:
+        """The output read from the top layer."""
+        if self.readout is None:
+            return top
+        return multiply_add(self.readout[1], top, self.readout[0].mT)
+
 
 @dataclass(frozen=True)
 class Pull:
-    """The nudge as the kernel wants it: beta and beta times the one-hot target, one column per row of the state."""
+    """The nudge as the kernel wants it: beta of each row, and beta times the one-hot target, (..., classes, rows)."""
 
     beta: Tensor
     wanted: Tensor
@@ -63,22 +76,24 @@ class Pull:
     @staticmethod
     def towards(target: Tensor, beta: Tensor, classes: int) -> Pull:
         """Pull each row towards its class index."""
-        wanted = torch.zeros(classes, len(target), dtype=beta.dtype, device=beta.device)
-        return Pull(beta, wanted.scatter_(0, target.unsqueeze(0), beta.unsqueeze(0)))
+        return Pull(beta, functional.one_hot(target, classes).mT * beta)
+
+
+def drive_of(layers: Layers, x: Tensor) -> Tensor:
+    """What the clamped input adds to the first layer."""
+    return multiply_add(layers.biases[0], x, layers.weights[0].mT)
 
 
 def start(layers: Layers, drive: Tensor) -> State:
     """A feed-forward pass from the drive of the first layer: the free state of a network without feedback."""
-    forward = _Sweep(replace(layers, gamma=0.0), drive, None)
-    widths = [weight.shape[0] for weight in layers.weights]
-    units = tuple(drive.new_zeros(len(drive), width) for width in widths)
-    for layer in range(layers.depth):
-        forward.update(layer, units, feedback=False)
-    return forward.decode(units)
+    sweep = _Sweep(layers, drive, None, feedback=False)
+    units = tuple(drive.new_zeros(*drive.shape[:-1], weight.shape[-2]) for weight in layers.weights)
+    return sweep.decode(sweep(units))
 
 
 def relax_layers(
-    layers: Layers, drive: Tensor, state: State, *, pull: Pull | None, sweeps: int, tolerance: float | None, trace: bool
+    layers: Layers, drive: Tensor, state: State, *, pull: Pull | None, sweeps: int, tolerance: float | None = None,
+    trace: bool = False,
 ) -> Solution:
     """The network relaxed from ``state``, which is overwritten: upwards when free, downwards when pulled."""
     if layers.depth == 1 and layers.readout is not None:
@@ -92,59 +107,33 @@ def relax_layers(
     return Solution(sweep.decode(found.value), found.status, residuals, found.steps)
 
 
+def multiply_add(z: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1.0, out: Tensor | None = None) -> Tensor:
+    """z + alpha a b, for one network or for many side by side."""
+    return (torch.addmm if a.dim() == 2 else torch.baddbmm)(z, a, b, alpha=alpha, out=out)
+
+
 class _Sweep:
     """One sweep in place, with every constant computed beforehand."""
 
-    def __init__(self, layers: Layers, drive: Tensor, pull: Pull | None) -> None:
-        self.layers, self.pull = layers, pull
+    def __init__(self, layers: Layers, drive: Tensor, pull: Pull | None, *, feedback: bool = True) -> None:
+        self.layers, self.pull, self.feedback = layers, pull, feedback
         self.constants = [self._constant(layer, drive) for layer in range(layers.depth)]
         if layers.readout is not None and pull is not None:
             weight, bias = layers.readout
-            self.logit_constant = (bias + layers.affine(layers.depth - 1)[3] * weight.sum(1)).unsqueeze(1)
+            self.logit_constant = bias.mT + layers.affine(layers.depth - 1)[3] * weight.sum(-1, keepdim=True)
 
     def __call__(self, state: State) -> State:
         depth = self.layers.depth
         for layer in range(depth) if self.pull is None else reversed(range(depth)):
-            self.update(layer, state)
+            self._update(layer, state)
         return state
 
-    def update(self, layer: int, state: State, *, feedback: bool = True) -> None:
-        """Settle one layer under its neighbours, in place."""
-        layers, units = self.layers, state[layer]
-        q = layers.affine(layer)[1]
-        top = layer == layers.depth - 1
-        pulled = self.error(units) if top and self.pull is not None and layers.readout is not None else None
-        z = self.constants[layer]
-        if layer > 0:
-            scale = q * layers.affine(layer - 1)[0]
-            z = torch.addmm(z, state[layer - 1], layers.weights[layer].t(), alpha=scale, out=units)
-        if not top and feedback:
-            scale = layers.gamma * q * layers.affine(layer + 1)[0]
-            z = torch.addmm(z, state[layer + 1], layers.weights[layer + 1], alpha=scale, out=units)
-        elif pulled is not None and layers.readout is not None:
-            z = torch.addmm(z, pulled.t(), layers.readout[0], alpha=q, out=units)
-        elif top and self.pull is not None:
-            # Linear output units inside the state settle at (drive + beta target) / (1 + beta).
-            z = units.copy_(z).add_(self.pull.wanted.t()).div_(1 + self.pull.beta.unsqueeze(1))
-        self.activate(layer, z, out=units)
-
-    def _constant(self, layer: int, drive: Tensor) -> Tensor:
-        """What is added to z whatever the state: input drive or bias, and the offsets t of the neighbouring layers."""
-        layers = self.layers
-        _, q, r, _ = layers.affine(layer)
-        total = drive
-        if layer > 0:
-            total = layers.biases[layer] + layers.affine(layer - 1)[3] * layers.weights[layer].sum(1)
-        if layer + 1 < layers.depth and (t := layers.affine(layer + 1)[3]):
-            total = total + layers.gamma * t * layers.weights[layer + 1].sum(0)
-        return total if (q, r) == (1.0, 0.0) else q * total + r
-
     def error(self, units: Tensor) -> Tensor:
-        """beta (onehot - softmax(logits)), transposed: (classes, rows)."""
+        """beta (onehot - softmax(logits)), transposed: (..., classes, rows)."""
         assert self.pull is not None and self.layers.readout is not None
         p = self.layers.affine(self.layers.depth - 1)[0]
-        logits = torch.addmm(self.logit_constant, self.layers.readout[0], units.t(), alpha=p)
-        return torch.addcmul(self.pull.wanted, torch.softmax(logits, 0), self.pull.beta, value=-1)
+        logits = multiply_add(self.logit_constant, self.layers.readout[0], units.mT, alpha=p)
+        return torch.addcmul(self.pull.wanted, torch.softmax(logits, -2), self.pull.beta, value=-1)
 
     def activate(self, layer: int, z: Tensor, *, out: Tensor) -> None:
         """u of a layer from its z."""
@@ -172,6 +161,39 @@ class _Sweep:
                 units.mul_(p).add_(t)
         return state
 
+    def _update(self, layer: int, state: State) -> None:
+        """Settle one layer under its neighbours."""
+        layers, units = self.layers, state[layer]
+        q = layers.affine(layer)[1]
+        top = layer == layers.depth - 1
+        pulled = self.error(units) if top and self.pull is not None and layers.readout is not None else None
+        z = self.constants[layer]
+        if layer > 0:
+            scale = q * layers.affine(layer - 1)[0]
+            z = multiply_add(z, state[layer - 1], layers.weights[layer].mT, alpha=scale, out=units)
+        if not top and self.feedback:
+            scale = layers.gamma * q * layers.affine(layer + 1)[0]
+            z = multiply_add(z, state[layer + 1], layers.weights[layer + 1], alpha=scale, out=units)
+        elif pulled is not None and layers.readout is not None:
+            z = multiply_add(z, pulled.mT, layers.readout[0], alpha=q, out=units)
+        elif top and self.pull is not None:
+            # Linear output units inside the state settle at (drive + beta target) / (1 + beta).
+            z = units.copy_(z).add_(self.pull.wanted.mT).div_(1 + self.pull.beta.unsqueeze(-1))
+        self.activate(layer, z, out=units)
+
+    def _constant(self, layer: int, drive: Tensor) -> Tensor:
+        """What is added to z whatever the state: input drive or bias, and the offsets t of the neighbouring layers."""
+        layers = self.layers
+        _, q, r, _ = layers.affine(layer)
+        total = drive
+        if layer > 0:
+            total = layers.biases[layer]
+            if t := layers.affine(layer - 1)[3]:
+                total = total + t * layers.weights[layer].sum(-1).unsqueeze(-2)
+        if layer + 1 < layers.depth and self.feedback and (t := layers.affine(layer + 1)[3]):
+            total = total + layers.gamma * t * layers.weights[layer + 1].sum(-2, keepdim=True)
+        return total if (q, r) == (1.0, 0.0) else q * total + r
+
 
 def _relax_lone_layer(
     layers: Layers, drive: Tensor, state: State, *, pull: Pull | None, sweeps: int, tolerance: float | None
@@ -180,19 +202,20 @@ def _relax_lone_layer(
 
     Free, one sweep is the fixed point, bit for bit. Nudged, the state is a function of the error alone: once the error
     moves by rounding only, further sweeps would repeat the last one and are left out. The residual is the change of
-    the error times the largest row sum of the readout, an upper bound of the change of any unit (slopes are at most 1).
+    the error times the largest column sum of the readout, an upper bound of the change of any unit (slopes are <= 1).
     """
     sweep = _Sweep(layers, drive, pull)
     if pull is None:
         return Solution(sweep.decode(sweep(state)), Status.CONVERGED, (0.0,), 1)
     assert layers.readout is not None
+    weight = layers.readout[0]
     units = sweep.encode(state)[0]
-    reach = float(layers.readout[0].abs().sum(0).max())
+    reach = float(weight.abs().sum(-2).max())
     rest = ROUNDING * torch.finfo(units.dtype).eps * float(pull.beta.abs().max())
-    limit = max(rest, (tolerance or 0.0) / max(reach, 1e-30))
+    limit = max(rest, (tolerance or 0.0) / max(reach, torch.finfo(units.dtype).tiny))
     error, changes = sweep.error(units), []
     for _ in range(sweeps):
-        torch.addmm(sweep.constants[0], error.t(), layers.readout[0], alpha=layers.affine(0)[1], out=units)
+        multiply_add(sweep.constants[0], error.mT, weight, alpha=layers.affine(0)[1], out=units)
         sweep.activate(0, units, out=units)
         previous, error = error, sweep.error(units)
         changes.append(float((error - previous).abs().max()))
