@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import expected
-from assay.rules.feedback_direct import direct_signal
+from assay.rules.feedback_direct import Layout, direct_signal
 from assay.rules.feedback_discovery import Blocks, discover_blocks
 from assay.rules.feedback_matrices import Matrices
 from assay.rules.feedback_stream import tapped
@@ -42,6 +42,7 @@ class BlockFeedback:
             self.blocks = discover_blocks(model, x, glob=self.glob)
         blocks = self.blocks
         depth = len(blocks)
+        layout: Layout = "batch second" if blocks.batch_axis else "batch first"
         credit: dict[int, Tensor] = {}
         written: dict[int, Tensor] = {}
         previous: list[Tensor] = []
@@ -49,7 +50,7 @@ class BlockFeedback:
 
         def replace(level: int, gradient: Tensor) -> Tensor:
             if self.kind == "dfa":
-                signal = direct_signal(self.matrices, f"stream.{level}", error[0], gradient)
+                signal = direct_signal(self.matrices, f"stream.{level}", error[0], gradient, layout)
             elif level == depth or self.exact:
                 signal = gradient
             else:

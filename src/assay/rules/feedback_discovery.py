@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import expected
+from assay.rules.feedback_direct import find_layout, other_first_sample
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -35,6 +36,8 @@ class Blocks:
     link: Literal["direct", "outside"]
     after: str | None
     how: str
+    batch_axis: int = 0
+    """The axis of the stream that counts samples: 1 in a transformer that runs time first."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -59,8 +62,9 @@ def discover_blocks(model: nn.Module, x: Tensor, *, glob: str | None = None) -> 
         following = _module_after(group[0], calls)
         direct = following is None or following.input is group[0].output
         after = None if direct else following
-    return Blocks(tuple(call.name for call in group), "direct" if direct else "outside",
-                  after.name if after else None, how)
+    names = tuple(call.name for call in group)
+    return Blocks(names, "direct" if direct else "outside", after.name if after else None, how,
+                  _batch_axis(model, x, group[0]))
 
 
 @dataclass
@@ -182,6 +186,19 @@ def _module_after(last: _Call, calls: list[_Call]) -> _Call | None:
     shape = last.output.shape if last.output is not None else None
     following = [c for c in calls if c.begin > last.end and c.input is not None]
     return following[0] if following and following[0].input is not None and following[0].input.shape == shape else None
+
+
+def _batch_axis(model: nn.Module, x: Tensor, first: _Call) -> int:
+    """0 or 1; where the shape alone does not tell, one sample is changed to see where the stream changes."""
+    shape = first.input.shape if first.input is not None else x.shape
+    possible = [axis for axis in (0, 1) if len(shape) > axis + 1 and shape[axis] == len(x)]
+    if len(possible) < 2 or first.input is None:
+        return possible[0] if possible else 0
+    changed = other_first_sample(x)
+    again = next(c for c in _record_calls(model, x if changed is None else changed) if c.name == first.name)
+    if again.input is None:
+        return 0
+    return 1 if find_layout(first.input, again.input, len(x)) == "batch second" else 0
 
 
 def _is_chain(group: list[_Call]) -> bool:

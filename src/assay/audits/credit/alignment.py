@@ -1,0 +1,138 @@
+"""What a rule sends to each depth, beside the true gradient and beside what other random feedback would send.
+
+The cosine is taken per depth, because an average over depths hides those that are exact by construction (the deepest
+one under block-level FA), and against a null of redrawn feedback, because a cosine of 0.07 may be alignment or chance.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from assay.audits.credit.stream import Stream, by_sample, exact_cosines, explained, in_precision, lengths
+from assay.protocols import Rule
+from assay.rules.feedback_discovery import Blocks
+from assay.rules.feedback_stream import tapped
+from assay.seeding import derive
+
+REDRAWS = 20
+
+
+@runtime_checkable
+class Redrawable(Protocol):
+    """A rule whose feedback can be drawn anew: ``FeedbackAlignment`` is one."""
+
+    def redrawn(self, model: nn.Module, seed: int) -> Rule: ...
+
+
+def can_redraw(rule: object) -> bool:
+    """Whether a null of fresh feedback exists for this rule."""
+    return isinstance(rule, Redrawable)
+
+
+@dataclass(frozen=True)
+class DepthAlignment:
+    """One depth: mean cosine with the true gradient, its standard error over samples, size ratio, and the null."""
+
+    cosine: float
+    error: float
+    ratio: float
+    null_mean: float | None = None
+    null_sd: float | None = None
+    redraws: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """True when redrawing the feedback changes nothing: the signal here is the gradient by construction."""
+        return self.null_sd is not None and self.null_sd < 1e-9 and self.cosine > 1 - 1e-6
+
+    @property
+    def z(self) -> float | None:
+        """Standard deviations of the null above its mean; None without a null, or where the signal is exact."""
+        if self.null_sd is None or self.null_mean is None or self.exact:
+            return None
+        spread = math.hypot(self.null_sd * math.sqrt(1 + 1 / self.redraws), 1e-300)
+        return (self.cosine - self.null_mean) / spread
+
+    @property
+    def critical(self) -> float:
+        """The z a signal must exceed to be told from chance at 5 %, one-sided, with this many redraws (Student t)."""
+        from scipy import stats
+
+        return float(stats.t.ppf(0.95, max(1, self.redraws - 1)))
+
+    @property
+    def aligned(self) -> bool | None:
+        """Above the null band; None where it is exact by construction."""
+        if self.exact:
+            return None
+        return self.z > self.critical if self.z is not None else self.cosine > 1.645 * self.error
+
+
+def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> list[Tensor | None]:
+    """The signal the rule sends to each depth, per sample and in float64; None where it sends none through the stream.
+    """
+    twin, inputs = in_precision(model, x, torch.float64)
+    twin.requires_grad_()
+    found: dict[int, Tensor] = {}
+
+    def visit(depth: int, h: Tensor) -> None:
+        if h.requires_grad:
+            h.register_hook(lambda gradient: found.__setitem__(depth, gradient))  # type: ignore[no-untyped-call]
+
+    with torch.random.fork_rng(devices=[]), tapped(twin, blocks, visit), explained(x):
+        copy.deepcopy(rule).backward(twin, inputs, y)
+    # A rule works on the mean loss; times the number of samples it is each sample's own.
+    return [by_sample(found[d], blocks) * len(y) if d in found else None for d in range(len(blocks) + 1)]
+
+
+def measure_alignment(
+    rule: Rule,
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    blocks: Blocks,
+    truth: Stream,
+    *,
+    seed: int,
+    redraws: int = REDRAWS,
+) -> tuple[DepthAlignment | None, ...]:
+    """The alignment of ``rule`` at each depth, with a null of ``redraws`` fresh feedback matrices where it has any."""
+    signals = credit_signals(rule, model, x, y, blocks)
+    nulls: list[list[float]] = [[] for _ in signals]
+    if isinstance(rule, Redrawable) and redraws > 1:
+        for number in range(redraws):
+            fresh = rule.redrawn(model, derive(seed, "fresh feedback", number))
+            for null, signal, gradient in zip(
+                nulls, credit_signals(fresh, model, x, y, blocks), truth.gradients, strict=True
+            ):
+                if signal is not None:
+                    null.append(_mean_cosine(signal, gradient)[0])
+    return tuple(
+        None if signal is None else _at_depth(signal, gradient, null)
+        for signal, gradient, null in zip(signals, truth.gradients, nulls, strict=True)
+    )
+
+
+def _at_depth(signal: Tensor, gradient: Tensor, null: Sequence[float]) -> DepthAlignment:
+    cosine, error = _mean_cosine(signal, gradient)
+    ratio = float((lengths(signal) / lengths(gradient)).nanmedian())
+    if len(null) < 2:
+        return DepthAlignment(cosine, error, ratio)
+    values = torch.tensor(null, dtype=torch.float64)
+    return DepthAlignment(cosine, error, ratio, float(values.mean()), float(values.std()), len(null))
+
+
+def _mean_cosine(signal: Tensor, gradient: Tensor) -> tuple[float, float]:
+    values = exact_cosines(signal, gradient)
+    values = values[values.isfinite()]
+    if not len(values):
+        return math.nan, math.nan
+    error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(values.mean()), error

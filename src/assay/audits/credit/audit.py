@@ -1,0 +1,281 @@
+"""The credit audit: does the learning signal reach every depth, can it be measured, and does depth pay?"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from assay.audits.credit.decide import decide, make_checks, make_controls, make_issues
+from assay.audits.credit.depth import Baselines
+from assay.audits.credit.measure import Credit, measure_credit
+from assay.audits.credit.pictures import figures
+from assay.audits.credit.recipe import Recipe
+from assay.errors import expected
+from assay.protocols import Rule
+from assay.results import Check, Evidence, Finding, Measurement, Region, Table, Verdict
+from assay.stats import evidence_level
+
+CLAIM = "The learning signal reaches every block, can be measured, and training the blocks beats leaving them frozen."
+
+
+def audit_credit(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rule: Rule | None = None,
+    train: Recipe | None = None,
+    baselines: Baselines | None = None,
+    blocks: str | None = None,
+    seed: int = 0,
+    redraws: int = 20,
+    responses: bool = True,
+    subject: str = "",
+) -> Finding:
+    """What a trained ``model`` and the ``rule`` that trained it do with depth, on the test batch (x, y).
+
+    The three published diagnostics stand beside better ones: growth beside absorption, the raw gradient norm beside the
+    share of samples whose reference is noise, a bare difference of accuracies beside a paired interval with a headroom
+    guard. Depth utility needs ``baselines``, or ``train``, a Recipe that trains them here; without either it is not run
+    and the verdict is at best PARTIAL. ``blocks`` is a glob that overrides the choice of blocks; ``redraws`` fresh
+    feedback matrices make the null band; ``responses=False`` leaves out the perturbation tests.
+
+    Measured on copies in evaluation mode: the model, its gradients and the random generators are left as they were.
+    PASS says that this model makes use of its depth; it does not say that the rule is as good as backprop.
+
+    >>> import assay
+    >>> model = assay.models.ResMLP(12, width=16, depth=3, classes=3)
+    >>> x, y = torch.linspace(-1, 1, 96).reshape(8, 12), torch.arange(8) % 3
+    >>> finding = audit_credit(model, x, y, rule=assay.Backprop())
+    >>> finding.verdict
+    <Verdict.PARTIAL: 'PARTIAL'>
+    >>> print(finding.checks[0].reason)
+    3 blocks (class ResidualBlock, 86% of the parameters): blocks.0, blocks.1, blocks.2
+    """
+    _check_arguments(model, x, y)
+    name = subject or (f"{type(rule).__name__} on {type(model).__name__}" if rule else type(model).__name__)
+    if broken := _not_finite(model):
+        reason = f"parameters or buffers that are not finite: {', '.join(broken)}; nothing can be measured"
+        return Finding(
+            subject=name,
+            name="credit",
+            claim=CLAIM,
+            verdict=Verdict.FAIL,
+            reason=reason,
+            checks=(Check(name="finite weights", verdict=Verdict.FAIL, reason=reason),),
+        )
+    if train is not None:
+        baselines = train.run()
+    credit = measure_credit(
+        model, x, y, rule=rule, baselines=baselines, glob=blocks, seed=seed, redraws=redraws, responses=responses
+    )
+    checks, controls = make_checks(credit), make_controls(credit)
+    verdict, reason = decide(credit, checks, controls)
+    return Finding(
+        subject=name,
+        name="credit",
+        claim=CLAIM,
+        verdict=verdict,
+        reason=reason,
+        experiment=f"{credit.samples} samples, float64 copies in evaluation mode; {credit.blocks}",
+        key_finding=_key_finding(credit),
+        evidence=_evidence(credit, all(control.separated for control in controls)),
+        headline=credit.utility.gap.name if credit.utility.gap else "samples without a reference",
+        measurements=_measurements(credit),
+        tables=_tables(credit),
+        figures=figures(credit),
+        checks=checks,
+        controls=controls,
+        issues=make_issues(credit),
+        limitations=_limitations(credit),
+        seeds=credit.utility.gap.seeds if credit.utility.gap else (),
+        varied=("test items", *(("initialisation", "data order", "feedback matrices") if credit.utility.gap else ())),
+    )
+
+
+def _check_arguments(model: nn.Module, x: Tensor, y: Tensor) -> None:
+    if not isinstance(model, nn.Module):
+        raise expected("a torch.nn.Module", given=type(model).__name__)
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise expected("tensors x and y", given=f"{type(x).__name__} and {type(y).__name__}")
+    if y.is_floating_point() or y.dtype is torch.bool:
+        raise expected("integer class targets", given=f"y of dtype {y.dtype}", do="use y.long()")
+    if len(x) != len(y) or len(x) < 2:
+        raise expected("as many targets as inputs, at least two", given=f"{len(x)} inputs and {len(y)} targets")
+
+
+def _not_finite(model: nn.Module) -> list[str]:
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return [name for name, value in named if value.is_floating_point() and not bool(value.detach().isfinite().all())]
+
+
+def _evidence(credit: Credit, separated: bool) -> Evidence:
+    if credit.utility.gap is None:
+        return evidence_level(kind="deterministic", n=credit.samples, controls_separated=separated)
+    return evidence_level(
+        kind="statistical", n=len(credit.utility.gap.seeds), controls_separated=separated, fixed_beforehand=True
+    )
+
+
+def _key_finding(credit: Credit) -> str:
+    told = [f"published verdict {credit.published.verdict}"]
+    cosines = [a.cosine for a in credit.alignment if a is not None]
+    if cosines:
+        told.append("cosines " + " ".join(f"{value:.3f}" for value in cosines))
+    told.append(f"largest growth {credit.scale.max_growth:.3g}")
+    if credit.utility.gap is not None and credit.utility.gap.value is not None:
+        told.append(f"{100 * credit.utility.gap.value:+.1f} pp over frozen blocks")
+    return ", ".join(told)
+
+
+def _measurements(credit: Credit) -> tuple[Measurement, ...]:
+    noise = max(credit.reference.noise)
+    rows = [
+        Measurement(
+            name="largest growth of a block",
+            value=credit.scale.max_growth,
+            unit="ratio",
+            n=credit.samples,
+            note="published D1; mean over samples",
+        ),
+        Measurement(
+            name="gradient norm behind the last block",
+            value=credit.published.gradient,
+            n=credit.samples,
+            note="published D2; of the batch-mean loss",
+        ),
+        Measurement(
+            name="gauge-invariant gradient",
+            value=credit.reference.invariant[-1],
+            n=credit.samples,
+            note="median of |g| |h| / loss behind the last block",
+        ),
+        Measurement(
+            name="samples without a reference",
+            value=noise,
+            unit="share",
+            n=credit.samples,
+            region=Region(high=0.1),
+            note="cosine of usual and exact gradient below 0.99, worst depth",
+        ),
+        Measurement(
+            name="absorption", value=credit.scale.absorption, unit="ratio", n=credit.samples, note="|h_L| / |h_0|"
+        ),
+    ]
+    utility = credit.utility
+    rows += [m for m in (utility.gap, utility.headroom) if m is not None]
+    if utility.detectable is not None:
+        rows.append(
+            Measurement(
+                name="smallest detectable gain",
+                value=utility.detectable,
+                unit="accuracy",
+                source="derived",
+                note="80 % power",
+            )
+        )
+    return tuple(rows)
+
+
+def _tables(credit: Credit) -> tuple[Table, ...]:
+    scale, reference = credit.scale, credit.reference
+    profile = Table(
+        title="The stream, depth by depth",
+        columns=(
+            "place",
+            "|h|",
+            "growth",
+            "write ratio",
+            "cos with h_0",
+            "|g| raw",
+            "|g| |h| / loss",
+            "noise share",
+            "clamped self-cosine",
+        ),
+        rows=tuple(
+            (
+                place,
+                scale.norms[i],
+                scale.growth[i - 1] if i else None,
+                scale.writes[i - 1] if i else None,
+                scale.kept[i],
+                reference.raw[i],
+                reference.invariant[i],
+                reference.noise[i],
+                reference.clamped_self_cosine[i],
+            )
+            for i, place in enumerate(credit.places)
+        ),
+    )
+    tables = [profile]
+    if any(a is not None for a in credit.alignment):
+        tables.append(
+            Table(
+                title="What the rule sends, beside the true gradient",
+                columns=(
+                    "place",
+                    "cosine",
+                    "standard error",
+                    "published (clamped)",
+                    "null mean",
+                    "null sd",
+                    "z",
+                    "size ratio",
+                    "told from chance",
+                ),
+                rows=tuple(
+                    (
+                        site,
+                        a.cosine,
+                        _known(a.error),
+                        credit.clamped[i],
+                        a.null_mean,
+                        a.null_sd,
+                        a.z,
+                        a.ratio,
+                        "exact by construction" if a.exact else "yes" if a.aligned else "no",
+                    )
+                    for i, (site, a) in enumerate(zip(credit.sites, credit.alignment, strict=True))
+                    if a is not None
+                ),
+            )
+        )
+    if credit.response:
+        tables.append(
+            Table(
+                title="Does the loss answer to the signal?",
+                columns=(
+                    "place",
+                    "rho",
+                    "rho: true gradient",
+                    "rho: random",
+                    "nudge",
+                    "nudge: true gradient",
+                    "nudge: random",
+                ),
+                rows=tuple(
+                    (place, r.rho, r.true_rho, r.random_rho, r.nudge, r.true_nudge, r.random_nudge)
+                    for place, r in zip(credit.places, credit.response, strict=True)
+                ),
+                note="relative steps of 1e-3 |h|; nudge is the relative change of the loss",
+            )
+        )
+    return tuple(tables)
+
+
+def _limitations(credit: Credit) -> tuple[str, ...]:
+    told = [
+        f"One batch of {credit.samples} samples; dropout off, running statistics fixed.",
+        "Blocks that pay need not be trained well: passing does not certify the rule.",
+    ]
+    if credit.utility.gap is None:
+        told.append("Depth utility was not run: give baselines= or train=.")
+    if credit.rule and not credit.response:
+        told.append("No perturbation tests: the rule sends no signal through the stream, or they were left out.")
+    return tuple(told)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

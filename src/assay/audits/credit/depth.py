@@ -1,0 +1,185 @@
+"""Depth utility with statistics: do trained blocks beat frozen ones, and could this task show it at all?
+
+The published D3 subtracts two accuracies. Here both arms answer the same test items under the same seeds, and the gap
+gets an interval that counts both as chance (items and seeds crossed). First comes the headroom guard: where backprop
+itself does not beat frozen blocks by the margin, the task cannot show depth utility and nobody fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from assay.audits.credit.published import UTILITY_MARGIN
+from assay.errors import expected
+from assay.results import Check, Interval, Measurement, Region, Verdict
+from assay.stats import relation
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Bits = np.ndarray[Any, np.dtype[np.bool_]]
+
+MINIMUM_SEEDS = 3
+CONFIDENCE = 0.90
+"""Two-sided; each side is tested at 5 %."""
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Which test items each arm got right, by seed: ``arms["frozen"][42]`` is a row of booleans.
+
+    Arms: ``rule``, ``frozen`` and, for the headroom guard, ``backprop``. ``ladder`` holds further arms by the number
+    of last blocks that learned: ``ladder["backprop"][2][42]``.
+    """
+
+    arms: Mapping[str, Mapping[int, Sequence[bool]]]
+    ladder: Mapping[str, Mapping[int, Mapping[int, Sequence[bool]]]] = field(default_factory=dict)
+
+    def accuracy(self, arm: str) -> float | None:
+        """The mean accuracy of an arm over its seeds; None if it was not run."""
+        rows = self.arms.get(arm) or {}
+        return math.fsum(_share(row) for row in rows.values()) / len(rows) if rows else None
+
+
+@dataclass(frozen=True)
+class Utility:
+    """The verdict on depth, its guards and its numbers."""
+
+    verdict: Verdict
+    reason: str
+    gap: Measurement | None
+    headroom: Measurement | None
+    detectable: float | None
+    checks: tuple[Check, ...]
+
+
+NOT_RUN = Utility(Verdict.STUB, "not run: no baselines were given and no recipe to train them", None, None, None, ())
+
+
+def judge_utility(baselines: Baselines, *, margin: float = UTILITY_MARGIN) -> Utility:
+    """Whether training the blocks by the rule beats leaving them frozen by more than ``margin``."""
+    gap = crossed_gap(baselines, "rule", "frozen", margin)
+    headroom = crossed_gap(baselines, "backprop", "frozen", margin) if "backprop" in baselines.arms else None
+    detectable = detectable_gap(gap, margin)
+    checks = [_headroom_check(headroom, margin)]
+    if len(gap.seeds) < MINIMUM_SEEDS:
+        checks.append(
+            Check(
+                name="enough seeds",
+                verdict=Verdict.INCONCLUSIVE,
+                reason=f"{len(gap.seeds)} seed(s): fewer than {MINIMUM_SEEDS} cannot show depth utility",
+            )
+        )
+    stopped = [check for check in checks if check.verdict is not Verdict.PASS]
+    value = f"{100 * (gap.value or 0):+.1f} pp over frozen blocks, {_percent(gap.interval)}"
+    if stopped:
+        return Utility(
+            Verdict.INCONCLUSIVE, f"{stopped[0].reason}; the rule is {value}", gap, headroom, detectable, tuple(checks)
+        )
+    verdict = relation(gap.interval, Region(low=margin))
+    words = {Verdict.PASS: "clears", Verdict.FAIL: "does not clear"}.get(verdict, "neither clears nor misses")
+    reason = f"the rule {words} the margin of {100 * margin:g} pp: {value}"
+    if verdict is Verdict.INCONCLUSIVE and detectable is not None:
+        reason += f"; a gain of {100 * detectable:.1f} pp would have been detected with 80 % power"
+    return Utility(verdict, reason, gap, headroom, detectable, tuple(checks))
+
+
+def crossed_gap(baselines: Baselines, first: str, second: str, margin: float) -> Measurement:
+    """The accuracy of ``first`` minus ``second`` with an interval over seeds and test items, crossed.
+
+    D[s, i] is the difference of seed s on item i. Seeds and items are both samples, and items are shared by all
+    seeds, so var(mean) = (MS_seeds + MS_items - MS_rest) / (S I), with Satterthwaite's degrees of freedom. One seed
+    alone gives an interval over items, which says nothing of other seeds.
+    """
+    import numpy as np
+
+    seeds = sorted(baselines.arms[first].keys() & baselines.arms[second].keys())
+    if not seeds:
+        raise expected(f"at least one seed that both '{first}' and '{second}' finished", given="none")
+    rows = [np.asarray(baselines.arms[first][s], float) - np.asarray(baselines.arms[second][s], float) for s in seeds]
+    if len({len(row) for row in rows}) != 1:
+        raise expected("the same test items in every arm and seed", given=f"{sorted({len(row) for row in rows})} items")
+    differences = np.stack(rows)
+    variance, freedom = _crossed_variance(differences)
+    mean = float(differences.mean())
+    return Measurement(
+        name=f"{first} minus {second}",
+        value=mean,
+        unit="accuracy",
+        n=differences.size,
+        interval=_student(mean, variance, freedom, len(seeds)),
+        region=Region(low=margin),
+        values=tuple(float(row.mean()) for row in differences),
+        seeds=tuple(seeds),
+        note=f"{len(seeds)} seed(s) x {differences.shape[1]} test items, paired",
+    )
+
+
+def detectable_gap(gap: Measurement, margin: float) -> float | None:
+    """The smallest true gap that would be called above ``margin`` with 80 % power, given this interval's width."""
+    if gap.interval is None:
+        return None
+    from scipy import stats
+
+    half = (gap.interval.high - gap.interval.low) / 2
+    error = half / float(stats.norm.ppf((1 + gap.interval.confidence) / 2))
+    return margin + half + error * float(stats.norm.ppf(0.8))
+
+
+def _crossed_variance(differences: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """The variance of the grand mean and its degrees of freedom."""
+    seeds, items = differences.shape
+    by_item = differences.mean(0)
+    if seeds == 1:
+        return float(by_item.var(ddof=1)) / items, items - 1.0
+    mean, by_seed = differences.mean(), differences.mean(1)
+    square_seeds = items * float(((by_seed - mean) ** 2).sum()) / (seeds - 1)
+    square_items = seeds * float(((by_item - mean) ** 2).sum()) / (items - 1)
+    rest = differences - by_seed[:, None] - by_item[None, :] + mean
+    square_rest = float((rest**2).sum()) / ((seeds - 1) * (items - 1))
+    total = max(square_seeds + square_items - square_rest, square_items, 0.0)
+    parts = square_seeds**2 / (seeds - 1) + square_items**2 / (items - 1) + square_rest**2 / ((seeds - 1) * (items - 1))
+    freedom = max(1.0, total**2 / parts) if parts > 0 else float(items - 1)
+    return total / (seeds * items), freedom
+
+
+def _student(mean: float, variance: float, freedom: float, seeds: int) -> Interval | None:
+    from scipy import stats
+
+    if not variance > 0:
+        return None  # identical answers everywhere: there is no spread to build an interval from
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance)
+    method = "paired, seeds x items crossed" if seeds > 1 else "paired over test items, one seed"
+    return Interval(low=mean - half, high=mean + half, confidence=CONFIDENCE, method=method)
+
+
+def _headroom_check(headroom: Measurement | None, margin: float) -> Check:
+    name = "headroom"
+    if headroom is None:
+        return Check(
+            name=name,
+            verdict=Verdict.INCONCLUSIVE,
+            reason="no backprop arm: whether this task can show depth utility is unknown",
+        )
+    size = f"{100 * (headroom.value or 0):+.1f} pp, {_percent(headroom.interval)}"
+    if relation(headroom.interval, Region(low=margin)) is Verdict.PASS:
+        return Check(name=name, verdict=Verdict.PASS, reason=f"backprop beats frozen blocks by {size}")
+    return Check(
+        name=name,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=f"no headroom: backprop itself is {size} over frozen blocks, so a margin of {100 * margin:g} pp "
+        "cannot tell a rule that uses depth from one that does not",
+    )
+
+
+def _percent(interval: Interval | None) -> str:
+    if interval is None:
+        return "no interval"
+    return f"{interval.confidence:.0%} interval [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}] pp"
+
+
+def _share(row: Sequence[bool]) -> float:
+    return sum(map(bool, row)) / len(row)

@@ -1,0 +1,120 @@
+"""Everything a credit audit measures, as one frozen value; deciding and describing happen elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from assay.audits.credit.alignment import DepthAlignment, can_redraw, credit_signals, measure_alignment
+from assay.audits.credit.depth import NOT_RUN, Baselines, Utility, judge_utility
+from assay.audits.credit.equilibrium import layers_at_rest, parameter_alignment, stream_at_rest
+from assay.audits.credit.published import Published, published
+from assay.audits.credit.reference import Reference, clamped_cosine, measure_reference
+from assay.audits.credit.response import DepthResponse, measure_response
+from assay.audits.credit.scale import Scale, measure_scale
+from assay.audits.credit.stream import Stream, exact_stream, explained, plain_stream
+from assay.protocols import EquilibriumModel, Rule
+from assay.rules.feedback_discovery import Blocks, discover_blocks
+
+
+@dataclass(frozen=True)
+class Credit:
+    """The measurements of one audit. ``places`` name the depths of the stream, ``sites`` those of the alignment."""
+
+    blocks: Blocks
+    places: tuple[str, ...]
+    scale: Scale
+    reference: Reference
+    published: Published
+    sites: tuple[str, ...]
+    alignment: tuple[DepthAlignment | None, ...]
+    clamped: tuple[float | None, ...]
+    response: tuple[DepthResponse, ...]
+    utility: Utility
+    baselines: Baselines | None
+    rule: str
+    has_null: bool
+    samples: int
+
+
+def measure_credit(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    rule: Rule | None,
+    baselines: Baselines | None,
+    glob: str | None,
+    seed: int,
+    redraws: int,
+    responses: bool,
+) -> Credit:
+    """Measure the stream, the reference, the rule's signals and, given baselines, the use of depth."""
+    at_rest = isinstance(model, EquilibriumModel)
+    with explained(x):
+        blocks = layers_at_rest(model) if at_rest else discover_blocks(model, x, glob=glob)
+    if at_rest:
+        exact, plain = stream_at_rest(model, x, y, torch.float64), stream_at_rest(model, x, y, None)
+    else:
+        exact, plain = exact_stream(model, x, y, blocks), plain_stream(model, x, y, blocks)
+    places = tuple(f"layer {i + 1}" if at_rest else f"h_{i}" for i in range(exact.depth + 1))
+    sites, alignment, clamped, response = _signals(
+        model, x, y, rule, blocks, exact, places, at_rest=at_rest, seed=seed, redraws=redraws, responses=responses
+    )
+    accuracy = baselines.accuracy("rule") if baselines else None
+    frozen = baselines.accuracy("frozen") if baselines else None
+    return Credit(
+        blocks=blocks,
+        places=places,
+        scale=measure_scale(exact),
+        reference=measure_reference(exact, plain),
+        published=published(exact, accuracy=accuracy, frozen_accuracy=frozen),
+        sites=sites,
+        alignment=alignment,
+        clamped=clamped,
+        response=response,
+        utility=judge_utility(baselines) if baselines else NOT_RUN,
+        baselines=baselines,
+        rule=type(rule).__name__ if rule else "",
+        has_null=can_redraw(rule) and redraws > 1,
+        samples=len(y),
+    )
+
+
+def _signals(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    rule: Rule | None,
+    blocks: Blocks,
+    exact: Stream,
+    places: tuple[str, ...],
+    *,
+    at_rest: bool,
+    seed: int,
+    redraws: int,
+    responses: bool,
+) -> tuple[tuple[str, ...], tuple[DepthAlignment | None, ...], tuple[float | None, ...], tuple[DepthResponse, ...]]:
+    """Where the rule's signal was read, its alignment there, the published clamped cosine, and the loss's response."""
+    if rule is not None and at_rest:
+        found = parameter_alignment(rule, model, x, y)
+        return tuple(found), tuple(found.values()), (None,) * len(found), ()
+    signals: list[Tensor | None] = [None] * len(places)
+    alignment: tuple[DepthAlignment | None, ...] = (None,) * len(places)
+    if rule is not None:
+        signals = credit_signals(rule, model, x, y, blocks)
+        if all(signal is None for signal in signals):  # the rule does not use the model's own graph
+            found = parameter_alignment(rule, model, x, y)
+            return tuple(found), tuple(found.values()), (None,) * len(found), ()
+        alignment = measure_alignment(rule, model, x, y, blocks, exact, seed=seed, redraws=redraws)
+    samples = len(y)
+    clamped = tuple(
+        None if signal is None else clamped_cosine(signal / samples, gradient / samples)
+        for signal, gradient in zip(signals, exact.gradients, strict=True)
+    )
+    response: tuple[DepthResponse, ...] = ()
+    if responses and not at_rest:
+        response = measure_response(model, x, y, blocks, exact, signals, seed=seed)
+    return places, alignment, clamped, response

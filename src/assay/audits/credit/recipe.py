@@ -1,0 +1,81 @@
+"""Train the baselines of the depth check in this process: the rule, backprop, frozen blocks and the depth ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.audits.credit.depth import Baselines
+from assay.audits.credit.equilibrium import layers_at_rest
+from assay.errors import expected
+from assay.protocols import EquilibriumModel, Rule, Task
+from assay.rules.backprop import Backprop
+from assay.rules.feedback_discovery import discover_blocks, evaluating
+from assay.rules.training import train
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train one arm: the same architecture, data and settings for every rule.
+
+    ``build(seed)`` makes a fresh model and ``rule(model, seed)`` the rule under audit. ``ladder`` lists how many of the
+    last blocks learn in further arms. ``options`` go to ``assay.train`` (learning_rate, batch_size, optimiser, ...).
+    """
+
+    build: Callable[[int], nn.Module]
+    rule: Callable[[nn.Module, int], Rule]
+    task: Task
+    epochs: int
+    seeds: Sequence[int] = (0, 1, 2)
+    blocks: str | None = None
+    ladder: Sequence[int] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise expected("at least one seed", given="seeds=()")
+
+    def run(self) -> Baselines:
+        """Train every arm; minutes rather than seconds, so the command line runs arms as cells instead."""
+        arms: dict[str, dict[int, list[bool]]] = {"rule": {}, "backprop": {}, "frozen": {}}
+        ladder: dict[str, dict[int, dict[int, list[bool]]]] = {}
+        for seed in self.seeds:
+            arms["rule"][seed] = self.arm(seed, "rule")
+            arms["backprop"][seed] = self.arm(seed, "backprop")
+            arms["frozen"][seed] = self.arm(seed, "backprop", trainable=0)
+            for count in self.ladder:
+                for arm in ("rule", "backprop"):
+                    ladder.setdefault(arm, {}).setdefault(count, {})[seed] = self.arm(seed, arm, trainable=count)
+        return Baselines(arms, ladder)
+
+    def arm(self, seed: int, arm: str, *, trainable: int | None = None) -> list[bool]:
+        """Which test items one arm gets right after training; ``trainable`` counts the last blocks that learn."""
+        model = self.build(seed)
+        if trainable is not None:
+            freeze_blocks(model, self.task.train.x[:2], trainable=trainable, glob=self.blocks)
+        rule = self.rule(model, seed) if arm == "rule" else Backprop()
+        train(model, self.task, rule, epochs=self.epochs, seed=seed, **self.options)
+        return correct_items(model, self.task.test.x, self.task.test.y)
+
+
+def freeze_blocks(model: nn.Module, x: Tensor, *, trainable: int, glob: str | None = None) -> tuple[str, ...]:
+    """Stop all but the last ``trainable`` blocks from learning; the names of the frozen ones."""
+    blocks = layers_at_rest(model) if isinstance(model, EquilibriumModel) else discover_blocks(model, x, glob=glob)
+    if not 0 <= trainable <= len(blocks):
+        raise expected(f"trainable from 0 to {len(blocks)}", given=trainable)
+    frozen = blocks.names[: len(blocks) - trainable]
+    for name in frozen:
+        model.get_submodule(name).requires_grad_(False)
+    return frozen
+
+
+@torch.no_grad()
+def correct_items(model: nn.Module, x: Tensor, y: Tensor, *, rows: int = 1000) -> list[bool]:
+    """Which items the model gets right; for token tasks every position is an item."""
+    with evaluating(model):
+        answers = [model(x[i : i + rows]).argmax(-1) for i in range(0, len(y), rows)]
+    return [bool(value) for value in (torch.cat(answers) == y).flatten()]

@@ -1,0 +1,154 @@
+"""The stream of a model and the exact gradient of each sample's loss at every depth, in float64.
+
+The reference gradient is computed without cancellation. For cross-entropy dL/dlogits = softmax - onehot, and at the
+target class that is p_y - 1: when the model is sure, 1 - p_y is rounded to 0 even in float64. Here it is the sum of the
+other probabilities, which keeps all its digits until exp itself underflows (a margin of about 745).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from assay.errors import AssayError, expected
+from assay.rules.feedback_discovery import Blocks
+from assay.rules.feedback_stream import tapped
+
+
+@dataclass(frozen=True)
+class Stream:
+    """h_0 ... h_L and the gradient of each sample's own loss there, flattened to (samples, features)."""
+
+    values: tuple[Tensor, ...]
+    gradients: tuple[Tensor, ...]
+    losses: Tensor
+
+    @property
+    def depth(self) -> int:
+        """The number of blocks: one less than the number of values."""
+        return len(self.values) - 1
+
+
+def exact_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> Stream:
+    """The stream of a float64 copy of ``model`` with gradients free of cancellation."""
+    precise, inputs = in_precision(model, x, torch.float64)
+    values, logits = _forward(precise, inputs, blocks)
+    losses = exact_losses(logits, y)
+    return _differentiate(values, logits, error_signal(logits.detach(), y), losses, blocks)
+
+
+def plain_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> Stream:
+    """The stream and gradients as usually computed: the model's own precision, autograd through cross-entropy."""
+    twin, inputs = in_precision(model, x, None)
+    values, logits = _forward(twin, inputs, blocks)
+    losses = sample_losses(logits, y)
+    return _differentiate(values, losses.sum(), None, losses, blocks)
+
+
+def error_signal(logits: Tensor, y: Tensor) -> Tensor:
+    """dL/dlogits of each sample's (or position's) cross-entropy, 1 - p_y taken as the sum of the others."""
+    probabilities = torch.softmax(logits, dim=-1)
+    index = y.unsqueeze(-1)
+    others = probabilities.scatter(-1, index, 0.0)
+    return others.scatter(-1, index, -others.sum(-1, keepdim=True))
+
+
+def exact_losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Each sample's cross-entropy as softplus(log sum of the others - target logit): tiny losses keep their digits."""
+    _check_shapes(logits, y)
+    index = y.unsqueeze(-1)
+    others = logits.scatter(-1, index, -torch.inf).logsumexp(-1)
+    margins = logits.gather(-1, index).squeeze(-1) - others
+    # log1p(exp(-m)) loses nothing for large margins; for negative ones -m + log1p(exp(m)) does not overflow.
+    losses = torch.log1p(torch.exp(-margins.abs())) + (-margins).clamp_min(0)
+    return losses.view(len(y), -1).sum(1)
+
+
+def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of each sample, summed over positions if there are any; shape (samples,)."""
+    _check_shapes(logits, y)
+    losses = nn.functional.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none")
+    return losses.view(len(y), -1).sum(1)
+
+
+def _check_shapes(logits: Tensor, y: Tensor) -> None:
+    if logits.shape[:-1] != y.shape:
+        raise expected(
+            f"logits of shape ({', '.join(map(str, y.shape))}, classes) for these targets", given=tuple(logits.shape)
+        )
+    if int(y.min()) < 0 or int(y.max()) >= logits.shape[-1]:
+        raise expected(f"targets from 0 to {logits.shape[-1] - 1}", given=f"{int(y.min())} to {int(y.max())}")
+
+
+def in_precision(model: nn.Module, x: Tensor, dtype: torch.dtype | None) -> tuple[nn.Module, Tensor]:
+    """A copy of the model in evaluation mode, without gradients or hooks on its parameters, and its input."""
+    twin = copy.deepcopy(model).eval()
+    for parameter in twin.parameters():
+        parameter.grad = None
+    if dtype is None:
+        return twin, x.detach()
+    return twin.to(dtype), x.detach().to(dtype) if x.is_floating_point() else x.detach()
+
+
+@contextmanager
+def explained(x: Tensor) -> Iterator[None]:
+    """Turns an error of the model's forward pass into one that names the input."""
+    try:
+        yield
+    except AssayError:
+        raise
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise expected(
+            "an input the model accepts", given=f"x of shape {tuple(x.shape)}, {x.dtype}", do=f"the model said: {first}"
+        ) from error
+
+
+def by_sample(h: Tensor, blocks: Blocks) -> Tensor:
+    """A tensor of the stream as (samples, features)."""
+    return h.detach().movedim(blocks.batch_axis, 0).flatten(1)
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """The norm of each row."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms
+
+
+def exact_cosines(a: Tensor, b: Tensor) -> Tensor:
+    """The cosine of each pair of rows in float64 without a clamp; NaN where a row is zero."""
+    first, second = a.double(), b.double()
+    # Scaled first: the product of two norms of 1e-200 would underflow.
+    first = first / first.abs().amax(1, keepdim=True)
+    second = second / second.abs().amax(1, keepdim=True)
+    return (first * second).sum(1) / (lengths(first) * lengths(second))
+
+
+def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> tuple[list[Tensor], Tensor]:
+    values: list[Tensor] = []
+
+    def visit(depth: int, h: Tensor) -> None:
+        values.append(h if h.requires_grad else h.requires_grad_())
+
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), tapped(model, blocks, visit), explained(x):
+        logits = model(x)
+    if not isinstance(logits, Tensor):
+        raise expected("a model that returns a tensor of logits", given=type(logits).__name__)
+    return values, logits
+
+
+def _differentiate(
+    values: list[Tensor], output: Tensor, signal: Tensor | None, losses: Tensor, blocks: Blocks
+) -> Stream:
+    gradients = torch.autograd.grad(output, values, signal, allow_unused=True)
+    zero = [torch.zeros_like(h) if g is None else g for g, h in zip(gradients, values, strict=True)]
+    return Stream(
+        tuple(by_sample(h, blocks) for h in values),
+        tuple(by_sample(g, blocks) for g in zero),
+        losses.detach(),
+    )
