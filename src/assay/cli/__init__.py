@@ -35,16 +35,28 @@ def main() -> None:
 def _app() -> typer.Typer:
     import typer
 
-    from assay.cli import compare, describe, plan, report, selftest, tracks, verify
-
-    app = typer.Typer(
-        name="assay",
-        help="Tells how much of a claim about a neural network or a learning rule is true.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+    from assay.cli import (
+        audit_symmetry,
+        compare,
+        describe,
+        plan,
+        report,
+        selftest,
+        tracks,
+        verify,
+        view,
     )
+
+    def group(text: str) -> typer.Typer:
+        return typer.Typer(
+            help=text,
+            no_args_is_help=True,
+            add_completion=False,
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+
+    app = group("Tells how much of a claim about a neural network or a learning rule is true.")
     app.command("verify")(verify.verify_command)
     app.command("tracks")(tracks.tracks_command)
     app.command("describe")(describe.describe_command)
@@ -52,4 +64,8 @@ def _app() -> typer.Typer:
     app.command("selftest")(selftest.selftest_command)
     app.command("report")(report.report_command)
     app.command("compare")(compare.compare_command)
+    app.command("view")(view.view_command)
+    audit = group("Audit your own model: symmetry, credit, gradient, ...")
+    audit.command("symmetry")(audit_symmetry.audit_symmetry)
+    app.add_typer(audit, name="audit")
     return app

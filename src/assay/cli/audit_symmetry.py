@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.errors import expected
+from assay.cli.subjects import load, make
 
 if TYPE_CHECKING:
     from assay.results import Finding
@@ -87,27 +86,6 @@ def run(
     return found.model_copy(update={"rerun": rerun})
 
 
-def load(path: str) -> Any:
-    """The object at ``pkg.module:name``; an AssayError says which half is wrong."""
-    module_name, colon, name = path.partition(":")
-    if not colon or not module_name or not name:
-        raise expected("pkg.module:name", given=repr(path))
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise expected(
-            "an importable module", given=f"{module_name!r} ({error})", do="run from its folder or install it"
-        ) from None
-    try:
-        found: Any = module
-        for step in name.split("."):
-            found = getattr(found, step)
-    except AttributeError:
-        names = ", ".join(n for n in vars(module) if not n.startswith("_"))
-        raise expected(f"a name in {module_name}", given=repr(name), do=f"it has: {names}") from None
-    return found
-
-
 def write(finding: Finding, out: Path) -> None:
     """The renderings of a finding in a folder."""
     from assay.audits.symmetry.template import seed_template
@@ -126,5 +104,4 @@ def _made(path: str) -> Any:
 
     from assay.audits.symmetry.spec import Symmetry
 
-    found = load(path)
-    return found if isinstance(found, (nn.Module, Symmetry)) or not callable(found) else found()
+    return make(path, nn.Module, Symmetry)

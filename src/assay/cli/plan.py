@@ -43,7 +43,7 @@ def plan_command(
         if sd <= 0:
             out.print(f"{name}: the pilot shows no spread at all; judge it by test items, not seeds")
             continue
-        needed = stats.seeds_needed(margin=margin, sd=sd, gap=gap, power=power)
-        reach = ", ".join(f"n={n}: {stats.minimal_margin(n, sd=sd, power=power):.3g}" for n in (3, 5, 10, 20))
+        needed = stats.seeds_needed(margin, sd, gap=gap, target=power)
+        reach = ", ".join(f"n={n}: {stats.minimal_margin(sd, n, target=power):.3g}" for n in (3, 5, 10, 20))
         out.print(f"{name}: SD {sd:.3g} -> {needed} seeds for parity within {margin:g} at gap {gap:g}, power {power:g}")
         out.print(f"  smallest margin shown with that power: {reach}")

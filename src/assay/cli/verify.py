@@ -18,6 +18,11 @@ def verify_command(
     seed: Annotated[int | None, typer.Option(help="First seed [default: 42].")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the report [default: assay-runs/<id>].")] = None,
+    engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Folder or URL (s3://..., gs://...) of finished cells; drivers may share it.")
+    ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first FAIL or ERROR.")] = False,
 ) -> None:
     """Verify claims: run their cells, decide, and write index.html, report.md, run.json and junit.xml.
@@ -26,11 +31,13 @@ def verify_command(
     """
     from assay.cli.common import settings
     from assay.cli.progress import watch
-    from assay.engine import LocalExecutor
+    from assay.engine import choose_executor
+    from assay.registry import registry
     from assay.verify import DEFAULT_ROOT, command_line, verify
 
     chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None)
-    executor = LocalExecutor(chosen.workers)
+    modules = [registry.find(track).module for track in tracks] if tracks else [t.module for t in registry.ordered()]
+    executor = choose_executor(engine, workers=chosen.workers, address=address, modules=modules)
     folder = Path(chosen.out) if chosen.out else None
     with watch(folder, workers=chosen.workers) as watcher:
         run = verify(
@@ -38,7 +45,7 @@ def verify_command(
             budget=chosen.budget,
             seeds=chosen.seeds,
             seed=chosen.seed,
-            store=(folder or DEFAULT_ROOT) / "cells",
+            store=store or (folder or DEFAULT_ROOT) / "cells",
             fail_fast=fail_fast,
             executor=executor,
             watcher=watcher,

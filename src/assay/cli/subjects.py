@@ -1,0 +1,40 @@
+"""The user's own objects on the command line: ``pkg.module:name``, from the current folder or an installed package."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from assay.errors import InputError, expected, unknown
+
+
+def load(path: str) -> Any:
+    """The object at ``pkg.module:name``; an InputError says which half is wrong."""
+    module_name, colon, name = path.partition(":")
+    if not colon or not module_name or not name:
+        raise expected("pkg.module:name", given=repr(path), do="for instance my_project.models:build")
+    here = str(Path.cwd())
+    if here not in sys.path:  # a console script, unlike `python -m`, does not see the folder it is run in
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise expected(
+            "an importable module", given=f"'{module_name}' ({error})", do="run from its folder or install it"
+        ) from None
+    except Exception as error:
+        raise InputError(f"importing '{module_name}' failed: {type(error).__name__}: {error}") from error
+    for step in name.split("."):
+        if not hasattr(found, step):
+            public = [known for known in dir(found) if not known.startswith("_")]
+            raise InputError(f"{unknown(f'name in {module_name}', step, public)}")
+        found = getattr(found, step)
+    return found
+
+
+def make(path: str, *kinds: type) -> Any:
+    """The object at a path, called if it is a class or function rather than one of ``kinds`` already."""
+    found = load(path)
+    return found() if callable(found) and not isinstance(found, kinds) else found
