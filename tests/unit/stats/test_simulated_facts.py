@@ -92,6 +92,17 @@ def test_three_planned_looks_keep_their_promise_and_save_seeds():
     assert np.where(equal == 0, 20, equal).mean() == pytest.approx(6.4, abs=0.15)
 
 
+def test_of_twenty_false_claims_one_looks_true_unless_the_list_is_corrected():
+    repeats, claims, n = 2000, 20, 6
+    gaps = np.random.default_rng(64).normal(MARGIN, SPREAD, (repeats * claims, n))  # on the edge: every PASS is false
+    high = scipy_stats.ttest_1samp(gaps, MARGIN, axis=1, alternative="less").pvalue
+    low = scipy_stats.ttest_1samp(gaps, -MARGIN, axis=1, alternative="greater").pvalue
+    best = np.maximum(high, low).reshape(repeats, claims)
+    assert close(np.mean(best.min(axis=1) <= 0.05), 0.64, repeats, rounding=0.01)
+    corrected = np.mean([min(stats.holm(row)) <= 0.05 for row in best.tolist()])
+    assert close(corrected, 0.049, repeats, rounding=0.005)
+
+
 def test_seeds_without_a_collapse_leave_a_large_collapse_rate_open():
     rates = {n: stats.unexcluded_collapse_rate(n) for n in (5, 10, 20)}
     assert rates == pytest.approx({5: 0.45, 10: 0.26, 20: 0.14}, abs=0.005)
