@@ -18,8 +18,9 @@ def benchmark() -> None:
     for row, decision in alone.items():
         interval = decision.measurement.interval
         print(
-            f"{row:13} gap {decision.measurement.value:5.2f}, 90 % interval [{interval.low:5.2f}, {interval.high:5.2f}], "
-            f"p {decision.p_value:.1e} {decision.verdict:12}; Holm {together[row].p_value:.1e} {together[row].verdict}"
+            f"{row:13} gap {decision.measurement.value:5.2f} [{interval.low:5.2f}, {interval.high:5.2f}]  "
+            f"p {decision.p_value:<8.3g} {decision.verdict:12}  "
+            f"Holm {together[row].p_value:<8.3g} {together[row].verdict}"
         )
     print("all five:", stats.all_hold(list(alone.values())).verdict)
 
