@@ -20,7 +20,7 @@ def permuted(*axes: int, of: str = "S") -> Representation:
 
 
 def node_index(*, of: str = "S") -> Representation:
-    """The *values* are node numbers and follow the nodes: an ``edge_index``, a neighbour list. Values < 0 are padding."""
+    """The *values* are node numbers and follow the nodes: an ``edge_index``, a neighbour list; < 0 is padding."""
     return NodeIndex(of)
 
 

@@ -1,4 +1,4 @@
-"""Representations a feature tensor could have, guessed from its shape; layout [inputs, ...] with a leading element axis."""
+"""Representations a feature tensor [inputs, ...] could have, guessed from its shape."""
 
 from __future__ import annotations
 
@@ -185,7 +185,9 @@ def _on_shift(part: str, shape: tuple[int, ...], elements: Elements) -> Iterable
     for start in range(1, len(shape) - count + 1):
         where = tuple(range(start, start + count))
         if part == "crop":
-            yield Image(where, None)
+            reach = int(elements.parts[part].abs().max())
+            if min(shape[axis] for axis in where) > 4 * reach:
+                yield Image(where, 2 * reach)
             continue
         yield Image(where, None)
         for stride in (2, 4, 8):

@@ -16,7 +16,7 @@ def checks(facts: Facts) -> list[Check]:
     """Every guard and test with its verdict; what was not run is UNTESTED."""
     found = list(facts.guards)
     if facts.stopped:
-        return [*found, *(untested(part, f"not run: {facts.stopped}") for part in ("end to end", *PARTS))]
+        return [*found, *(untested(part, f"not run after {found[-1].name}") for part in ("end to end", *PARTS))]
     if facts.sensitivity is not None:
         found.append(sensitivity_check(facts.sensitivity))
     found += [_end_to_end(test) for test in facts.tests]
@@ -31,7 +31,7 @@ def checks(facts: Facts) -> list[Check]:
 
 
 def verdict(facts: Facts, found: list[Check]) -> Verdict:
-    """FAIL if the symmetry is broken; INCONCLUSIVE if it could not be tested; PARTIAL if it holds with a reservation."""
+    """FAIL if the symmetry is broken; INCONCLUSIVE if it could not be tested; PARTIAL if it holds with reservations."""
     if facts.stopped:
         return Verdict.worst(check.verdict for check in facts.guards)
     if any(check.verdict is Verdict.FAIL for check in found):
@@ -52,7 +52,7 @@ def reason(facts: Facts, found: list[Check], outcome: Verdict) -> str:
         return _where_it_breaks(facts)
     if outcome is not Verdict.PASS:
         bad = [check for check in found if check.verdict is not Verdict.PASS]
-        first = max(bad, key=lambda check: (check.verdict.severity, check.label != "UNTESTED"))
+        first = max(bad, key=lambda check: (check.label != "UNTESTED", check.verdict.severity))
         holds = "" if facts.broken else "end to end it holds, but "
         skipped = [check.name for check in bad if check.label == "UNTESTED"]
         if outcome is Verdict.PARTIAL and len(skipped) == len(bad):
@@ -62,31 +62,35 @@ def reason(facts: Facts, found: list[Check], outcome: Verdict) -> str:
     labels = sorted({test.judgement.label for test in facts.tests})
     n = int(worst.errors.cluster.max()) + 1
     return (
-        f"{facts.subject.symmetry.group.name} holds ({', '.join(labels)}): largest relative error {worst.judgement.worst:.2g} "
-        f"({worst.generator}); {rare_statement(n)}"
+        f"{facts.subject.symmetry.group.name} holds ({', '.join(labels)}): largest relative error "
+        f"{worst.judgement.worst:.2g} ({worst.generator}); {rare_statement(n)}"
     )
 
 
 def _where_it_breaks(facts: Facts) -> str:
     named = [name for name in facts.broken_generators if name in facts.locations]
     test = max(facts.broken, key=lambda one: one.judgement.excess)
-    text = f"{test.generator}: output {test.errors.output} has {test.judgement.reason}"
+    if named:
+        mine = [one for one in facts.broken if one.generator == named[0]]
+        test = max(mine, key=lambda one: one.judgement.excess)
+    text = f"{test.generator}: {said(test.errors.output)} has {test.judgement.reason}"
     wrong = [str(one) for several in facts.alternatives.values() for one in several]
     if wrong:
         return f"{text}; your test may be wrong: {wrong[0]}"
     if named:
         location = facts.locations[named[0]]
-        if location.first is None and location.first_unexpected is None:
+        unusual = location.first_unexpected
+        if location.first is None and unusual is None:
             return f"{text}; no single module could be named"
-        where = (
-            location.where
-            if location.first
-            else f"{location.first_unexpected.event.label}"
-            if location.first_unexpected
-            else ""
-        )
-        return f"{named[0]}: the first module that breaks it is '{location.module or where}' ({module_type(facts, location.module)}); {text}"
+        name = location.module if location.first is not None else unusual.event.module if unusual is not None else None
+        where = f"'{name}' ({module_type(facts, name)})" if name else f"the model's own code ({module_type(facts, '')})"
+        return f"the first module that breaks {named[0]} is {where}; {text}"
     return text
+
+
+def said(output: str) -> str:
+    """How an output is called in a sentence."""
+    return "the output" if output == "output" else f"output {output}"
 
 
 def module_type(facts: Facts, name: str | None) -> str:
@@ -175,7 +179,8 @@ def _gradients(facts: Facts) -> list[Check]:
         names = list(
             dict.fromkeys(one.name for _, one in sorted(errors, key=lambda pair: -pair[1].relative) if one.broken)
         )
-        text = f"{generator}: the gradient by {', '.join(names[:3])} is off by {worst.relative:.2g}, {worst.excess:.2g} times rounding"
+        size = f"off by {worst.relative:.2g}, {worst.excess:.2g} times rounding"
+        text = f"{generator}: the gradient by {', '.join(names[:3])} is {size}"
         latent = kind == "parameters" and not facts.broken
         outcome = Verdict.PARTIAL if latent else Verdict.FAIL
         found.append(Check(name=title, verdict=outcome, reason=f"{text}; {LATENT}" if latent else text, label="BROKEN"))
@@ -183,7 +188,8 @@ def _gradients(facts: Facts) -> list[Check]:
         label: Label = "BROKEN" if one.broken else "EXACT"
         note = f" ({one.note})" if one.note else ""
         who = f" by {', '.join(one.names[:3])}" if one.names else ""
-        text = f"autograd{who} and finite differences differ by {one.relative:.2g} in {one.mismatches} of {one.directions} directions{note}"
+        pair = f"autograd{who} and finite differences" if one.of_autograd else "the two sides"
+        text = f"{pair} differ by {one.relative:.2g} in {one.mismatches} of {one.directions} directions{note}"
         found.append(_labelled(f"finite differences: {one.what}", label, text))
     found += [untested(part, why) for part, why in facts.untested.items()]
     return found

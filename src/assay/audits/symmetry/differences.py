@@ -18,7 +18,7 @@ from assay.seeding import torch_generator
 
 DIRECTIONS = 5
 SAFETY = 10.0
-"""A mismatch counts if it exceeds ten times the error that the two step sizes show of the difference quotient itself."""
+"""A mismatch counts if it exceeds ten times the error that two step sizes show of the difference quotient."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class DifferenceTest:
     relative: float
     names: tuple[str, ...] = ()
     note: str = ""
+    of_autograd: bool = True
+    """False for a claimed relation between outputs (forces and energy)."""
 
     @property
     def broken(self) -> bool:
@@ -137,7 +139,7 @@ def force_differences(subject: Subject, leaves: Leaves, names: tuple[str, str, s
         signs.append(_compare(-analytic, along, _scale([x]))[0])
     summary = _summary(f"{forces} = -d {energy} / d {position}", results)
     note = "they are plus the gradient: the sign is wrong" if summary.broken and sum(signs) * 2 < DIRECTIONS else ""
-    return DifferenceTest(summary.what, summary.mismatches, summary.directions, summary.relative, (), note)
+    return DifferenceTest(summary.what, summary.mismatches, summary.directions, summary.relative, (), note, False)
 
 
 def _compare(analytic: float, value: Callable[[float], float], scale: float) -> tuple[bool, float]:

@@ -1,4 +1,4 @@
-"""The heart of an audit: |f(gx) - rho(g) f(x)| for many x and g, in two precisions, with the rounding that explains it."""
+"""The heart of an audit: |f(gx) - rho(g) f(x)| for many x and g in two precisions, and the rounding to expect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Errors:
     """Errors of one output over pairs (input, element); all tensors are [pairs].
 
     ``low`` and ``high`` are |f(gx) - rho f(x)| in the low precision and in float64; ``bound`` is r(gx) + r(x) with
-    r = |f_low - f_high|, which by the triangle inequality no exactly equivariant model exceeds (up to float64 rounding).
+    r = |f_low - f_high|, which by the triangle inequality no exactly equivariant model exceeds (to float64 rounding).
     ``estimated`` bounds come from perturbed weights instead, for a model that does not run in float64.
     """
 

@@ -121,7 +121,7 @@ def _precisions(facts: Facts) -> Figure:
         y_scale="log",
         series=tuple(series),
         references=(Reference(value=eps, label="rounding of the low precision"),),
-        caption="On the diagonal: a real break. Nine decades below it: rounding. In between: a step kept in low precision.",
+        caption="On the diagonal: a real break. Nine decades below it: rounding. Between: a step in low precision.",
     )
 
 

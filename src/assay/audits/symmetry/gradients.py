@@ -180,7 +180,7 @@ def forward_with_grad(
 
 
 def cotangent_action(rep: Representation, group: Group, element: Elements, u: Tensor) -> Tensor:
-    """rho(g)^-T u: the transpose of rho(g^-1), by automatic differentiation, so that it holds for every representation."""
+    """rho(g)^-T u: the transpose of rho(g^-1), by autograd, so that it holds for every representation."""
     if isinstance(rep, Invariant):
         return u
     with torch.enable_grad():

@@ -1,4 +1,4 @@
-"""What must hold before an error means anything: same answer twice, finite numbers, outputs that react to their inputs."""
+"""What must hold before an error means anything: same answer twice, finite numbers, outputs that react to inputs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def self_test_check(tests: list[SelfTest], group: Group) -> Check:
     return Check(
         name="self-test",
         verdict=Verdict.ERROR,
-        reason=f"the declared representation of {wrong.where} is not one of {group.name}: {wrong}; your test is wrong, not the model",
+        reason=(
+            f"the declared representation of {wrong.where} is not one of {group.name}: {wrong}; "
+            "your test is wrong, not the model"
+        ),
         label="UNTESTED",
     )
 

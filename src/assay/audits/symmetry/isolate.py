@@ -72,7 +72,7 @@ class _Probe:
         self.modules = {p: dict(subject.twin(p).named_modules()) for p in subject.precisions}
 
     def alone(self, module: str, number: int) -> float | None:
-        """C: |m(rho h) - rho' m(h)| over rounding, with rho the best fit of its inputs and rho' the best of its outputs."""
+        """C: |m(rho h) - rho' m(h)| over rounding, rho and rho' the best fits of inputs and outputs."""
         here, there = self.runs[self.best]
         calls = here.calls[module, number], there.calls[module, number]
         reps = [

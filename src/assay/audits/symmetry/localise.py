@@ -22,6 +22,7 @@ from assay.audits.symmetry.layout import jittered
 from assay.audits.symmetry.representations import Linear, Representation
 from assay.audits.symmetry.subject import Leaves, Precision, Subject
 from assay.audits.symmetry.trace import Event, Pass, record
+from assay.errors import InputError
 from assay.seeding import torch_generator
 
 VARIANTS = 4
@@ -39,11 +40,13 @@ class Place:
     relative: float
     floor: float
     gram_excess: float | None
+    centred: bool = False
+    """Inner products were taken after centring (translations): a constant that should not be there passes too."""
 
     @property
     def consistent(self) -> bool:
         """Some candidate fits, or every inner product is kept."""
-        return self.fits or (self.gram_excess is not None and self.gram_excess <= 1.0)
+        return self.fits or (self.gram_excess is not None and self.gram_excess <= 1.0 and not self.centred)
 
     @property
     def fits(self) -> bool:
@@ -77,7 +80,7 @@ class Location:
         if self.first is None:
             return "no single module"
         event = self.first.event
-        if event.kind == "enter":
+        if event.kind == "enter" and event.module:
             return f"{event.parent or '(model)'} (its own code, before it calls {event.label})"
         return event.label
 
@@ -145,7 +148,9 @@ def _traced(subject: Subject, inputs: list[Leaves]) -> Traced:
         twin, dtype = subject.twin(precision), subject.dtype(precision)
         by_precision[precision] = [record(subject, leaves, twin, dtype) for leaves in inputs]
     high = _stacked(by_precision[subject.precisions[-1]], subject.rows)
-    low = {event.key: event for event in _stacked(by_precision["low"], subject.rows)}
+    # Without float64 there is nothing to measure the rounding of the low precision with.
+    rough = _stacked(by_precision["low"], subject.rows) if subject.high is not None else []
+    low = {event.key: event for event in rough}
     return Traced(high, low, by_precision[subject.precisions[-1]])
 
 
@@ -225,7 +230,8 @@ def _best(
     best = min(range(len(tried)), key=lambda i: scores[i][0])
     excess, relative, floor = scores[best]
     gram = _gram_excess(elements, group, here, there, low) if excess > 1.0 else None
-    return Place(event, tried[best], excess, relative, floor, gram)
+    centred = "translation" in moving_parts(elements, group)
+    return Place(event, tried[best], excess, relative, floor, gram, centred)
 
 
 def _excess(
@@ -233,8 +239,11 @@ def _excess(
 ) -> tuple[float, float, float]:
     """Error over rounding bound, error and bound relative to the size of the tensor; the worst element counts."""
     expanded = here.expand(elements.count, *here.shape)
-    carried = rep.act(elements, expanded)
-    mask = rep.mask(elements, expanded)
+    try:
+        carried = rep.act(elements, expanded)
+        mask = rep.mask(elements, expanded)
+    except (InputError, RuntimeError, IndexError):  # a guess that does not even fit the shape
+        return math.inf, math.inf, 0.0
     keep: Callable[[Tensor], Tensor] = (lambda t: t) if mask is None else (lambda t: t * mask)
     error = _norm(keep(there - carried))
     size = float(_norm(keep(there)).max()) or 1.0

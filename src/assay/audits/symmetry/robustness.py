@@ -43,13 +43,16 @@ class Retest:
         return max((one for _, one in self.judgements), key=lambda one: one.excess, default=None)
 
 
-def jittered_weights(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None) -> Retest:
-    """Every parameter moved by a tenth of its size: a symmetry that only holds at special weights breaks."""
+def jittered_weights(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None) -> Retest | None:
+    """Every parameter moved by a tenth of its size: a symmetry that only holds at special weights breaks.
+
+    None if there are no parameters: there is nothing to ask.
+    """
     generator = torch_generator(subject.seed, "jitter")
     model = duplicate(subject.model)
     weights = [p for p in model.parameters() if p.is_floating_point()]
     if not weights:
-        return Retest("jittered weights", (), "the model has no parameters")
+        return None
     everywhere = float(torch.stack([p.detach().double().square().mean() for p in weights]).mean().sqrt()) or 1.0
     with torch.no_grad():
         for weight in weights:
@@ -66,14 +69,16 @@ def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: 
     return retest(together, model, "train mode", draw, spreads, budget, training=True)
 
 
-def after_training(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None, steps: int) -> Retest:
-    """After ``steps`` steps of training towards random targets: defects behind a zero initialisation wake up."""
+def after_training(
+    subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None, steps: int
+) -> Retest | None:
+    """After ``steps`` steps towards random targets: what a zero initialisation hides wakes up; None without weights."""
     condition = f"after {steps} training steps"
     dtype = torch.float64 if subject.high is not None else subject.low_dtype
     model = duplicate(subject.model, dtype=dtype, training=True)
     weights = [p for p in model.parameters() if p.requires_grad]
     if not weights:
-        return Retest(condition, (), "the model has no trainable parameters")
+        return None
     generator = torch_generator(subject.seed, "training")
     targets: list[Tensor] = []
     for _ in range(steps):

@@ -14,8 +14,9 @@ from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.endtoend import compare, measure
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.representations import Invariant, Representation
-from assay.audits.symmetry.subject import Subject
+from assay.audits.symmetry.subject import Subject, exact
 from assay.audits.symmetry.tolerance import judge
+from assay.errors import InputError
 
 TRIED = 8
 """Alternatives tried per input; each costs a few passes."""
@@ -62,6 +63,8 @@ def alternatives(subject: Subject, draw: Callable[[Group], Elements], broken: li
         if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
             continue
         for other in _input_options(small, leaf, rep, elements):
+            if not _moves(other, elements, leaf):
+                continue
             inputs = [*small.inputs[:place], other, *small.inputs[place + 1 :]]
             if _holds(dataclasses.replace(small, inputs=inputs, _base={}), draw, broken):
                 found.append(Alternative("input", subject.input_names[place] or "x", repr(rep), _plain(other)))
@@ -99,6 +102,16 @@ def _input_options(subject: Subject, leaf: Tensor, rep: Representation, elements
         # With invariant outputs the inverse of every element gives the same test again.
         options.insert(0, Conjugate(rep, subject.group(0)))
     return [one for one in options if not _is_invariant(one) and _plain(one) != repr(rep)][:TRIED]
+
+
+def _moves(rep: Representation, elements: Elements, leaf: Tensor) -> bool:
+    """Whether every element changes the input: a test that moves nothing holds for every model."""
+    value = exact(leaf).expand(elements.count, *leaf.shape)
+    try:
+        moved = rep.act(elements, value)
+    except (InputError, RuntimeError, IndexError):
+        return False
+    return all(bool((after != before).any()) for after, before in zip(moved, value, strict=True))
 
 
 def _holds(subject: Subject, draw: Callable[[Group], Elements], names: list[str]) -> bool:

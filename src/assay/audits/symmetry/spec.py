@@ -73,7 +73,10 @@ class SelfTest:
         return max(self.identity, self.product, self.inverse) <= self.tolerance
 
     def __str__(self) -> str:
-        return f"rho(e) = 1 to {self.identity:.1g}, rho(gh) = rho(g)rho(h) to {self.product:.1g}, inverse to {self.inverse:.1g}"
+        return (
+            f"rho(e) = 1 to {self.identity:.1g}, rho(gh) = rho(g) rho(h) to {self.product:.1g}, "
+            f"rho(1/g) rho(g) = 1 to {self.inverse:.1g}"
+        )
 
 
 def self_test(group: Group, rep: Representation, x: Tensor, where: str, generator: torch.Generator) -> SelfTest:

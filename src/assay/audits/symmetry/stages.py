@@ -53,7 +53,9 @@ def run_guards(facts: Facts, sample: Any) -> None:
     facts.stochastic = guards.is_stochastic(subject)
     reproducible = True
     if facts.stochastic:
-        subject.common_noise, subject._base = True, {}
+        # Noise drawn in two dtypes is two noises: only one precision is compared with itself.
+        subject.common_noise, subject._base, subject.high = True, {}, None
+        subject.high_problem = "its noise differs between dtypes"
         reproducible = not guards.is_stochastic(subject)
     facts.guards.append(guards.determinism_check(facts.stochastic, reproducible))
     facts.guards.append(guards.finiteness_check(subject))
@@ -103,7 +105,7 @@ def run_search(facts: Facts) -> None:
 
 
 def run_localisation(facts: Facts) -> None:
-    """A to D for every broken generator (of a clean model: A and B for its first generator, to show the depth profile)."""
+    """A to D for every broken generator; of a clean model A and B for its first one, to show the depth profile."""
     if not facts.options.on("localise") or facts.stochastic:
         return
     subject = facts.subject
@@ -167,12 +169,14 @@ def run_robustness(facts: Facts) -> None:
     names = list(facts.subject.group().generators())
     draw = few(facts, EVERYTHING if len(names) > 1 else names[0])
     args = (facts.subject, draw, facts.spreads, facts.options.budget)
+    found: list[robustness.Retest | None] = []
     if facts.options.on("jitter"):
-        facts.retests.append(robustness.jittered_weights(*args))
+        found.append(robustness.jittered_weights(*args))
     if facts.options.on("train-mode"):
-        facts.retests.append(robustness.train_mode(*args))
+        found.append(robustness.train_mode(*args))
     if facts.options.on("training") and facts.options.training_steps:
-        facts.retests.append(robustness.after_training(*args, facts.options.training_steps))
+        found.append(robustness.after_training(*args, facts.options.training_steps))
+    facts.retests += [one for one in found if one is not None]
 
 
 def drawn(facts: Facts, group: Group, name: str, count: int) -> Elements:

@@ -159,12 +159,12 @@ def _layers(facts: Facts, location: Location) -> Table:
                 None if other is None or other.restored is None else 1 - other.restored,
             )
         )
-    first = location.first
+    unusual = location.first_unexpected.event.label if location.first_unexpected else "none"
     note = (
         "A: does some representation fit? B: are inner products kept (tested where A fails)? C: the module alone. "
         "D: share of the final error that goes away if its output is put right. "
-        f"First module inconsistent with every representation: {location.where if first else 'none'}. "
-        f"First inconsistent with the usual ones: {location.first_unexpected.event.label if location.first_unexpected else 'none'}. "
+        f"First module inconsistent with every representation: {location.where if location.first else 'none'}. "
+        f"First inconsistent with the usual ones: {unusual}. "
         "Operations outside modules are blamed on the module whose code runs them."
     )
     columns = ("module", "type", "best representation", "error", "rounding", "A", "B", "C", "D")

@@ -125,7 +125,7 @@ def _inside_script(model: nn.Module, name: str) -> bool:
 
 
 class _Keeper:
-    """Copies of floating tensors, since later modules may write into them; the same tensor seen again is not copied twice."""
+    """Copies of floating tensors (later modules may write into them); the same tensor is not copied twice."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, int, tuple[int, ...], tuple[int, ...]], tuple[Tensor, Tensor]] = {}

@@ -66,7 +66,7 @@ def against(
 
 
 def ratio(old: Test, new: Test) -> Measurement:
-    """Mean log10(error of new / error of old) over inputs, with a t interval; errors below rounding count as rounding."""
+    """Mean log10(new error / old error) over inputs, with a t interval; errors below rounding count as rounding."""
     shrink = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
     values = []
     clusters = old.errors.cluster
