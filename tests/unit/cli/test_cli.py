@@ -87,7 +87,7 @@ def test_the_exit_code_is_the_verdict(tmp_path: Path, arguments: list[str], code
         (["report", "corrupt.json"], "not valid JSON"),
         (["report", "future.json"], "upgrade"),
         (["compare", "corrupt.json", "future.json"], "not valid JSON"),
-        (["plan"], "either --spread SD or --pilot RUN"),
+        (["plan"], "given neither"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_two(tmp_path: Path, arguments: list[str], complaint: str) -> None:
