@@ -38,8 +38,9 @@ def verify(
     """The run of the named tracks (all of them by default), each decided over its seeds.
 
     ``budget`` sets the cost; the evidence level is computed from what was really run. Finished cells live in ``store``
-    (``assay-runs/cells`` by default): the same call after a kill redoes only what is missing, and asking for more seeds
-    adds only their cells. A cell that raises, hangs or dies makes its track an ERROR; the others finish.
+    (a folder or URL, ``assay-runs/cells`` by default): the same call after a kill redoes only what is missing, and
+    asking for more seeds adds only their cells. A cell that raises, hangs or dies makes its track an ERROR; the others
+    finish.
 
     >>> verify(0, seeds=3).verdict                                        # doctest: +SKIP
     <Verdict.PASS: 'PASS'>
@@ -56,7 +57,7 @@ def verify(
     chosen = list({track.number: track for track in chosen}.values())
     seed_list = tuple(range(seed, seed + count))
     planned = {track.number: plan(track, budget, seed_list) for track in chosen}
-    place = Store(Path(store) if store is not None else DEFAULT_ROOT / "cells")
+    place = Store(store if store is not None else DEFAULT_ROOT / "cells")
     findings = _run(chosen, planned, place, executor or LocalExecutor(workers), watcher, fail_fast, seed_list)
     rerun = f"--budget {budget} --seeds {count} --seed {seed}"
     finished = [findings[t.number].model_copy(update={"rerun": f"assay verify {t.number} {rerun}"}) for t in chosen]
@@ -79,9 +80,14 @@ def verify(
 
 
 def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
-    """The cells of one track, each under a key of everything its result depends on."""
+    """The cells of one track, each under a key of everything its result depends on.
+
+    A track may have a method ``resources(trial)`` that returns what a cell needs to run, any of ``cpus``, ``gpus``,
+    ``memory`` (bytes) and ``timeout`` (seconds); needs do not change results and are not part of the key.
+    """
     code = fingerprint([*track.sources, track.module, "assay.seeding"])
     data_hash = getattr(track.body, "data_hash", None)
+    resources = getattr(track.body, "resources", None)
     cells = []
     for trial in track.body.trials(budget, seeds):
         payload = {
@@ -106,7 +112,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
                 payload=payload,
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
-                timeout=track.timeout,
+                **{"timeout": track.timeout, **(resources(trial) if resources else {})},
             )
         )
     if not cells:

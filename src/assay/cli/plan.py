@@ -1,29 +1,106 @@
-"""``assay plan``: how many seeds a claim needs before anyone runs them."""
+"""``assay plan``: what a run will cost and how many seeds a claim needs, before anyone starts."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.errors import InputError
 
+if TYPE_CHECKING:
+    from assay.engine import Store
+    from assay.protocols import Cell
+
 
 def plan_command(
+    tracks: Annotated[list[str] | None, typer.Argument(help="Tracks whose cost to tell, by number or name.")] = None,
+    budget: Annotated[str | None, typer.Option(help="quick, standard or full, as for verify.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")] = None,
+    seed: Annotated[int | None, typer.Option(help="First seed, 42 by default.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Cells at once; every core by default.")] = None,
+    engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Folder or URL of finished cells, assay-runs/cells by default.")
+    ] = None,
     margin: Annotated[float, typer.Option(help="Margin of the parity claim, in the unit of the spread (pp).")] = 1.0,
     spread: Annotated[float | None, typer.Option(help="Assumed SD of the paired difference.")] = None,
     pilot: Annotated[Path | None, typer.Option(help="A run whose paired seeds give the spread.")] = None,
     gap: Annotated[float, typer.Option(help="True gap the claim should survive.")] = 0.0,
     power: Annotated[float, typer.Option(help="Wanted probability of a PASS.")] = 0.8,
 ) -> None:
-    """Say how many seeds are needed, and the smallest margin that 3, 5, 10 and 20 seeds can show."""
+    """Say what tracks will cost in core-hours, or how many seeds a claim of parity needs.
+
+    assay plan 1 2 --budget full --engine ray --address auto\n
+    assay plan --spread 0.8 --margin 1
+    """
+    from assay.cli.common import settings
+
+    if not tracks and spread is None and pilot is None:
+        raise InputError("expected tracks (their cost), or --spread SD or --pilot RUN (seeds needed); given neither")
+    if spread is not None and pilot is not None:
+        raise InputError("expected either --spread SD or --pilot RUN; given both")
+    if tracks:
+        chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers)
+        _cost(tracks, chosen.budget, chosen.seeds, chosen.seed, chosen.workers, engine, address, store)
+    if spread is not None or pilot is not None:
+        _seeds_needed(margin, spread, pilot, gap, power)
+
+
+def _cost(
+    tracks: list[str], budget: str, seeds: int | None, seed: int, workers: int | None, engine: str, address: str | None,
+    where: str | None,
+) -> None:
+    from assay.cli.common import console
+    from assay.cli.progress import clock
+    from assay.engine import Store, choose_executor, forecast
+    from assay.protocols import BUDGETS
+    from assay.registry import registry
+    from assay.verify import DEFAULT_ROOT, SEEDS, plan
+
+    out = console()
+    level = next(known for known in BUDGETS if known == budget)
+    count = SEEDS[level] if seeds is None else seeds
+    place = Store(where or DEFAULT_ROOT / "cells")
+    costs = place.costs()
+    places = choose_executor(engine, workers=workers, address=address).places()
+    cells = []
+    for name in tracks:
+        track = registry.find(name)
+        planned = plan(track, level, tuple(range(seed, seed + count)))
+        cells += planned
+        stored = _stored(place, planned)
+        cost = forecast(planned, stored, costs)
+        out.print(
+            f"{track.number} {track.name}: {cost.cells} cells, {cost.stored} done, "
+            f"{cost.core_seconds / 3600:.2f} core-hours to go{_doubt(cost.guessed, cost.unknown)}"
+        )
+    cost = forecast(cells, _stored(place, cells), costs)
+    out.print(
+        f"in all: {cost.cells - cost.stored} of {cost.cells} cells to run, {cost.core_seconds / 3600:.2f} core-hours, "
+        f"about {clock(cost.seconds(places))} on {places} {'core' if places == 1 else 'cores'} ({engine})"
+    )
+    if cost.unknown:
+        out.print("no times are recorded for this plan yet: run it once with --seeds 1, then ask again")
+
+
+def _stored(place: Store, cells: list[Cell]) -> set[str]:
+    return {stored.key for stored in place.get_all(cell.key for cell in cells) if stored is not None}
+
+
+def _doubt(guessed: int, unknown: int) -> str:
+    if guessed:
+        return f" ({guessed} cells have no recorded time and are taken to cost what the others do)"
+    return f" ({unknown} cells have no recorded time: cost unknown)" if unknown else ""
+
+
+def _seeds_needed(margin: float, spread: float | None, pilot: Path | None, gap: float, power: float) -> None:
     from assay import stats
     from assay.cli.common import console
     from assay.results import load_run
 
-    if (spread is None) == (pilot is None):
-        raise InputError("expected either --spread SD or --pilot RUN; given " + ("both" if spread else "neither"))
     out = console()
     spreads: dict[str, float] = {}
     if pilot is not None:

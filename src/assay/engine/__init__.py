@@ -1,7 +1,8 @@
 """The engine runs cells: pieces of work it can hash, store, isolate and resume without knowing what they mean."""
 
+from assay.engine.choose import choose_executor
 from assay.engine.environment import capture
-from assay.engine.estimate import CostModel
+from assay.engine.estimate import CostModel, Forecast, forecast
 from assay.engine.execute import execute
 from assay.engine.files import write_atomically
 from assay.engine.local import LocalExecutor
@@ -10,6 +11,6 @@ from assay.engine.ray import RayExecutor
 from assay.engine.store import Store, StoredCell
 
 __all__ = [
-    "CostModel", "LocalExecutor", "RayExecutor", "Store", "StoredCell", "canonical", "capture", "content_key",
-    "execute", "fingerprint", "write_atomically",
+    "CostModel", "Forecast", "LocalExecutor", "RayExecutor", "Store", "StoredCell", "canonical", "capture",
+    "choose_executor", "content_key", "execute", "fingerprint", "forecast", "write_atomically",
 ]

@@ -5,10 +5,53 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+from assay.protocols import Cell
 
 KEPT = 64
 """Recent times kept of each group."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What cells will cost: ``core_seconds`` of those still to run whose cost is known or guessed, and who is which.
+
+    ``guessed`` cells have no record of their own and are taken to cost what the known ones of the same plan do;
+    ``unknown`` ones have nothing to go by and cost nothing here.
+    """
+
+    cells: int
+    stored: int
+    core_seconds: float
+    longest: float
+    guessed: int
+    unknown: int
+
+    def seconds(self, places: int) -> float:
+        """Time to the end on so many cores, if cells are given out longest first."""
+        return max(self.core_seconds / max(places, 1), self.longest)
+
+
+def forecast(cells: Sequence[Cell], stored: Container[str], costs: CostModel) -> Forecast:
+    """The cost of the cells whose key is not among the stored ones."""
+    waiting = list({cell.key: cell for cell in cells if cell.key not in stored}.values())
+    known = [costs.seconds(cell.group) for cell in waiting if costs.knows(cell.group)]
+    known += [costs.seconds(cell.group) for cell in cells if cell.key in stored and costs.knows(cell.group)]
+    typical = sum(known) / len(known) if known else None
+    strange = [cell for cell in waiting if not costs.knows(cell.group)]
+    each = [(cell, costs.seconds(cell.group)) for cell in waiting if costs.knows(cell.group)]
+    if typical is not None:
+        each += [(cell, typical) for cell in strange]
+    return Forecast(
+        cells=len({cell.key for cell in cells}),
+        stored=len({cell.key for cell in cells}) - len(waiting),
+        core_seconds=sum(seconds * cell.cpus for cell, seconds in each),
+        longest=max((seconds for _, seconds in each), default=0.0),
+        guessed=len(strange) if typical is not None else 0,
+        unknown=len(strange) if typical is None else 0,
+    )
 
 
 class CostModel:

@@ -32,6 +32,10 @@ class LocalExecutor:
         if self.workers is not None and self.workers < 1:
             raise expected("workers >= 1", given=f"workers={self.workers}")
 
+    def places(self) -> int:
+        """How many cells run at once."""
+        return self.workers or os.cpu_count() or 1
+
     def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[Sequence[CellResult]]:
         """Results as they are ready, those ready together in one batch; leaving early stops the workers at once."""
         if os.environ.get(IN_WORKER):
@@ -39,7 +43,7 @@ class LocalExecutor:
                 "a worker process tried to start workers of its own while loading your script; put the call under "
                 "if __name__ == '__main__':"
             )
-        crew = _Crew(self.workers or os.cpu_count() or 1, iter(cells), notify)
+        crew = _Crew(self.places(), iter(cells), notify)
         try:
             crew.fill()
             while crew.busy:

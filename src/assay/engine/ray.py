@@ -60,6 +60,28 @@ class RayExecutor:
         if importlib.util.find_spec("ray") is None:
             raise MissingExtra("ray", "ray", "the Ray engine")
 
+    def places(self) -> int:
+        """How many cells run at once; asks the cluster, if there is an address."""
+        import ray
+
+        if self.address is None:
+            return self.workers or os.cpu_count() or 1
+        started_here = not ray.is_initialized()
+        if started_here:
+            self._connect()
+        try:
+            return self._cores()
+        finally:
+            if started_here:
+                ray.shutdown()
+
+    def _cores(self) -> int:
+        import ray
+
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        cores = int(resources.get("CPU", 0))
+        return max(1, min(cores, self.workers or cores))
+
     def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[Sequence[CellResult]]:
         """Results as they are ready, those ready together in one batch; leaving early cancels what is under way."""
         import ray
@@ -218,9 +240,7 @@ class _Flight:
     def _count_places(self) -> int:
         if time.monotonic() - self._counted >= CLUSTER_SECONDS:
             self._counted = time.monotonic()
-            resources: dict[str, float] = self._ray.cluster_resources()  # type: ignore[no-untyped-call]
-            cores = int(resources.get("CPU", 0))
-            self._places = max(1, min(cores, self._executor.workers or cores))
+            self._places = self._executor._cores()
         return self._places
 
 

@@ -21,7 +21,7 @@ import types
 from typing import Any
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-IN_WORKER = "ASSAY_IN_WORKER"
+IN_WORKER = "_ASSAY_IN_WORKER"
 """Set to the driver's script inside workers, so that a script without a main guard cannot start workers of workers."""
 
 

@@ -1,0 +1,68 @@
+"""``assay plan`` says what a run will cost, from recorded times, and says when it does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from assay.engine import CostModel, Store, StoredCell, choose_executor, content_key, forecast
+from assay.errors import InputError
+from assay.protocols import Cell
+
+
+def cells(group: str, count: int, **needs: float) -> list[Cell]:
+    return [Cell(content_key({"g": group, "n": n}), "m:f", {}, f"{group} {n}", group, **needs) for n in range(count)]  # type: ignore[arg-type]
+
+
+def test_a_forecast_counts_cores_and_leaves_out_what_is_stored() -> None:
+    costs = CostModel()
+    costs.learn("narrow", 10.0)
+    costs.learn("wide", 30.0)
+    plan = [*cells("narrow", 6), *cells("wide", 2, cpus=4.0)]
+    cost = forecast(plan, {plan[0].key, plan[1].key}, costs)
+    assert (cost.cells, cost.stored, cost.guessed, cost.unknown) == (8, 2, 0, 0)
+    assert cost.core_seconds == 4 * 10.0 + 2 * 30.0 * 4
+    assert cost.seconds(4) == 70.0 and cost.seconds(1000) == 30.0, "no faster than its longest cell"
+
+
+def test_a_forecast_says_what_it_guesses_and_what_it_does_not_know() -> None:
+    costs = CostModel()
+    assert forecast(cells("new", 3), set(), costs).unknown == 3
+    costs.learn("old", 5.0)
+    mixed = forecast([*cells("new", 3), *cells("old", 1)], set(), costs)
+    assert (mixed.guessed, mixed.unknown, mixed.core_seconds) == (3, 0, 20.0)
+    assert forecast(cells("new", 3), set(), costs).unknown == 3, "other plans' times say nothing about this one"
+
+
+def test_an_unknown_engine_and_a_stray_address_are_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'ray'"):
+        choose_executor("rya")
+    with pytest.raises(InputError, match="--engine ray"):
+        choose_executor("local", address="auto")
+
+
+def test_the_command_tells_core_hours_before_and_after_times_are_known(tmp_path: Path) -> None:
+    import typer
+
+    from assay.cli.plan import plan_command
+    from assay.registry import registry
+    from assay.verify import plan
+
+    app = typer.Typer()
+    app.command()(plan_command)
+    asked = ["0", "--seeds", "2", "--workers", "2", "--store", str(tmp_path)]
+    before = CliRunner().invoke(app, asked)
+    assert before.exit_code == 0 and "cost unknown" in before.output and "--seeds 1" in before.output
+
+    planned = plan(registry.find(0), "quick", (42, 43))
+    store, costs = Store(tmp_path), CostModel()
+    for cell in planned:
+        costs.learn(cell.group, 3600.0)
+    store.keep_costs(costs)
+    store.put(StoredCell(planned[0].key, planned[0].label, planned[0].group, 3600.0, {}))
+    rest = len({cell.key for cell in planned}) - 1
+    after = CliRunner().invoke(app, asked)
+    assert after.exit_code == 0
+    assert f"{rest}.00 core-hours" in after.output and "1 done" in after.output and "on 2 cores (local)" in after.output
