@@ -10,6 +10,7 @@ _HOMES = {
     "EqProp": "assay.rules.equilibrium",
     "FeedbackAlignment": "assay.rules.feedback",
     "train": "assay.rules.training",
+    "train_many": "assay.rules.many",
     "evaluate": "assay.rules.training",
     "TrainResult": "assay.rules.training",
     "Epoch": "assay.rules.training",
@@ -35,6 +36,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from assay.rules.backprop import Backprop as Backprop
     from assay.rules.equilibrium import EqProp as EqProp
+    from assay.rules.many import train_many as train_many
     from assay.rules.training import Epoch as Epoch
     from assay.rules.training import TrainResult as TrainResult
     from assay.rules.training import evaluate as evaluate

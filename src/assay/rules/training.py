@@ -80,17 +80,17 @@ def train(
     ``optimiser`` makes an optimiser from parameters (default Adam at ``learning_rate``); ``schedule`` scales its rate
     over the whole run, after a linear ``warmup`` over that fraction of the steps. ``input_noise`` is the standard
     deviation of Gaussian noise added to floating-point training inputs, and ``augment(x, generator)`` may change them
-    in any other way. A loss that is not finite, or a relaxation
-    that diverges, ends training with the reason in ``result.diverged``: parameters are those of the last good step.
+    in any other way. A loss that is not finite, or a relaxation that diverges, ends training with the reason in
+    ``result.diverged``: parameters are those of the last good step.
     ``test=False`` leaves the test part alone (its accuracy is then NaN), for searching settings on validation.
     """
-    _check(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task, test=test)
+    check_settings(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task, test=test)
     trained = [p for p in model.parameters() if p.requires_grad]
     if not trained:
         raise expected("a model with trainable parameters", given=type(model).__name__)
     opt = optimiser(trained) if optimiser else torch.optim.Adam(trained, lr=learning_rate)
     batches = math.ceil(len(task.train) / batch_size)
-    rates = torch.optim.lr_scheduler.LambdaLR(opt, _rate(schedule, steps=epochs * batches, warmup=warmup))
+    rates = torch.optim.lr_scheduler.LambdaLR(opt, rate_factor(schedule, steps=epochs * batches, warmup=warmup))
     order, noise = torch_generator(seed, "train", "order"), torch_generator(seed, "train", "noise")
     changes = torch_generator(seed, "train", "augment")
     began, history, diverged = time.perf_counter(), [], None
@@ -98,9 +98,9 @@ def train(
     for number in range(1, epochs + 1):
         started = time.perf_counter()
         model.train()
-        progress = _Progress()
+        progress = Progress()
         for rows in torch.split(torch.randperm(len(task.train), generator=order), batch_size):
-            x = _noisy(task.train.x[rows], input_noise, noise)
+            x = noisy(task.train.x[rows], input_noise, noise)
             x = x if augment is None else augment(x, changes)
             diverged = _step(model, rule, opt, x, task.train.y[rows], progress, clip_norm)
             if diverged:
@@ -135,7 +135,7 @@ def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS) -> 
     return Evaluation(correct / total, loss / total, correct, total)
 
 
-class _Progress:
+class Progress:
     """Running totals of an epoch."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class Relaxed(Protocol):
 
 
 def _step(
-    model: nn.Module, rule: Rule, opt: Optimizer, x: Tensor, y: Tensor, progress: _Progress, clip_norm: float | None
+    model: nn.Module, rule: Rule, opt: Optimizer, x: Tensor, y: Tensor, progress: Progress, clip_norm: float | None
 ) -> str | None:
     """None after one step of the optimiser, or the reason why there was none."""
     opt.zero_grad()
@@ -191,13 +191,14 @@ def _step(
     return None
 
 
-def _noisy(x: Tensor, noise: float, generator: torch.Generator) -> Tensor:
+def noisy(x: Tensor, noise: float, generator: torch.Generator) -> Tensor:
+    """Inputs with Gaussian noise of that standard deviation; tokens are left as they are."""
     if noise == 0 or not x.is_floating_point():
         return x
     return x + noise * torch.randn(x.shape, generator=generator, dtype=x.dtype)
 
 
-def _rate(schedule: Schedule, *, steps: int, warmup: float) -> Callable[[int], float]:
+def rate_factor(schedule: Schedule, *, steps: int, warmup: float) -> Callable[[int], float]:
     """The factor on the learning rate at each step; a schedule is a function of progress from 0 to 1."""
     if callable(schedule):
         shape = schedule
@@ -219,7 +220,8 @@ _SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-def _check(*, epochs: int, batch_size: int, input_noise: float, warmup: float, task: Task, test: bool) -> None:
+def check_settings(*, epochs: int, batch_size: int, input_noise: float, warmup: float, task: Task, test: bool) -> None:
+    """Nothing, or an InputError for settings no training can run with."""
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise expected(f"{name} >= 1", given=f"{name}={value!r}")
