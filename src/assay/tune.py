@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from assay.arms import Arm, Settings, chosen, find_arm
 from assay.arms.table import ENERGY_RULES
 from assay.errors import AssayError, InputError, MissingExtra, expected
-from assay.results import Figure, Reference, Series, Table
+from assay.results import Figure, Finding, Measurement, Reference, Run, Series, Table, Verdict
 from assay.seeding import derive
 
 if TYPE_CHECKING:
@@ -117,14 +117,15 @@ def tune(
     storage: str | None = None,
     train_items: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    use: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
     command: str | None = None,
 ) -> Tuned:
     """The best settings of ``trials`` tried for a rule on a task, judged by validation accuracy alone.
 
-    ``settings`` fixes what is not searched (``{"hidden": [512, 128], "epochs": 8}``); ``train_items`` searches on part of
-    the training set. Trials already in ``storage`` count: asking for 20 after 12 runs 8 more. Every rule gets the
-    same number, whatever its number of settings.
+    ``settings`` fixes what is not searched (``{"hidden": [512, 128], "epochs": 5}``), ``use`` replaces it in the
+    outcome (``{"epochs": 12}`` where the search was kept short), ``train_items`` searches on part of the training set. Trials
+    already in ``storage`` count: asking for 20 after 12 runs 8 more. Every rule gets the same number of trials.
     """
     optuna = _optuna()
     arm = find_arm(f"{rule}/{model}")
@@ -145,10 +146,10 @@ def tune(
         raise AssayError(f"none of {len(tried)} trials of {arm.name} on {task} finished; look at the settings: {base}")
     best = max(finished, key=lambda t: t.accuracy or 0.0)
     items = f" --train-items {train_items}" if train_items else ""
-    fixed = "".join(f" --set {key}={json.dumps(value)}" for key, value in (settings or {}).items())
+    fixed = _flags("--set", settings) + _flags("--use", use)
     line = command or f"assay tune {task} --rule {rule} --model {model} --trials {trials} --seed {seed}{items}{fixed}"
-    return Tuned(task, arm.name, applied(base, best.values), float(best.accuracy or 0.0), tried, line,
-                 _importance(optuna, study))
+    best_settings = applied(base, best.values).changed(use or {})
+    return Tuned(task, arm.name, best_settings, float(best.accuracy or 0.0), tried, line, _importance(optuna, study))
 
 
 def search_space(arm: Arm) -> dict[str, Range]:
@@ -227,6 +228,31 @@ def save_settings(path: str | Path, tuned: Sequence[Tuned]) -> Path:
     return file
 
 
+def tuning_run(tuned: Tuned) -> Run:
+    """The search as a report: does the best setting learn at all, and which settings matter?"""
+    from datetime import UTC, datetime
+
+    from assay.engine import capture, content_key
+
+    now = datetime.now(UTC)
+    measurement = Measurement(name="validation accuracy", value=100 * tuned.accuracy, unit="%", seeds=(), values=(),
+                              note="best of all trials, so an optimistic number: judge it by the benchmark")
+    finding = Finding(
+        subject=f"{tuned.arm} on {tuned.task}", name=f"{tuned.task}/{tuned.arm}",
+        claim="Settings were chosen on validation; nothing is claimed of the test set.", verdict=Verdict.INCONCLUSIVE,
+        reason=f"a search chooses and does not test: best validation accuracy {100 * tuned.accuracy:.2f} % of "
+               f"{len(tuned.trials)} trials",
+        headline=measurement.name, measurements=(measurement,), tables=(tuned.table(),), figures=tuned.figures(),
+        rerun=tuned.command,
+    )
+    return Run(
+        id=f"{now:%Y%m%d-%H%M%S}-{content_key({'tuning': finding.name, 'at': now.isoformat()})[:6]}", kind="bench",
+        title=f"Tuning {tuned.arm} on {tuned.task}", created=now.isoformat(timespec="seconds"), command=tuned.command,
+        environment=capture(), config={"chosen": tuned.settings.as_record(), "importance": dict(tuned.importance)},
+        findings=(finding,),
+    )
+
+
 def _view(task: str, arm: Arm, *, seed: int, train_items: int | None, data: str | Path | None) -> TuningView:
     from assay.tasks import load
     from assay.tasks.catalogue import describe
@@ -239,6 +265,10 @@ def _view(task: str, arm: Arm, *, seed: int, train_items: int | None, data: str 
         options["flat"] = arm.model != "conv"
     whole = load(task, seed=seed, **options)
     return (whole.subset(train=train_items) if train_items else whole).for_tuning()
+
+
+def _flags(flag: str, values: Mapping[str, Any] | None) -> str:
+    return "".join(f" {flag} {key}={json.dumps(v, separators=(',', ':'))}" for key, v in (values or {}).items())
 
 
 def _study_name(task: str, arm: Arm, base: Settings, view: TuningView, seed: int) -> str:

@@ -1,0 +1,80 @@
+"""``assay bench``: rules on tasks, each judged against backprop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RULE_NAMES = "backprop, eqprop, bptt, fa, dfa, sign, seed"
+"""Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.arms.RULES``."""
+
+
+def bench_command(
+    tasks: Annotated[list[str] | None, typer.Argument(help="Tasks; the five of the published table if none.")] = None,
+    rules: Annotated[list[str] | None, typer.Option(help=f"{RULE_NAMES} [default: backprop eqprop].")] = None,
+    models: Annotated[list[str] | None, typer.Option(help="Models: mlp, conv [default: mlp].")] = None,
+    budget: Annotated[str | None, typer.Option(help="quick, standard or full: seeds, size of large tasks.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")] = None,
+    seed: Annotated[int | None, typer.Option(help="First seed [default: 42].")] = None,
+    margin: Annotated[float, typer.Option(help="Largest gap called parity, in percentage points.")] = 1.0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting for every arm: --set epochs=2.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of datasets [default: ASSAY_DATA].")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report [default: assay-runs/<id>].")] = None,
+) -> None:
+    """Compare learning rules with backprop over tasks and seeds, and write the results matrix and statistical report.
+
+    The same command continues a killed run. Exit code: 0 all PASS, 1 FAIL, 3 undecided, 4 ERROR.
+    """
+    from assay.bench import bench
+    from assay.bench.run import DEFAULT_ROOT, DEFAULT_RULES
+    from assay.cli.common import settings
+    from assay.cli.progress import watch
+    from assay.cli.verify import finish
+    from assay.engine import LocalExecutor
+    from assay.verify import command_line
+
+    place = str(data) if data else None
+    chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None, data=place)
+    folder = Path(chosen.out) if chosen.out else None
+    with watch(folder, workers=chosen.workers) as watcher:
+        run = bench(
+            *(tasks or ()),
+            rules=rules or DEFAULT_RULES,
+            models=models or ("mlp",),
+            budget=chosen.budget,
+            seeds=chosen.seeds,
+            seed=chosen.seed,
+            margin=margin,
+            data=chosen.data,
+            store=(folder or DEFAULT_ROOT) / "cells",
+            settings=assignments(set_),
+            executor=LocalExecutor(chosen.workers),
+            watcher=watcher,
+            command=command_line(),
+        )
+    finish(run, folder or DEFAULT_ROOT / run.id)
+
+
+def assignments(texts: list[str] | None) -> dict[str, object]:
+    """Settings from ``name=value`` texts; the value is JSON, or text if it is not.
+
+    >>> assignments(["epochs=2", "hidden=[512,128]", "schedule=cosine"])
+    {'epochs': 2, 'hidden': [512, 128], 'schedule': 'cosine'}
+    """
+    import json
+
+    from assay.errors import expected
+
+    found: dict[str, object] = {}
+    for text in texts or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise expected("name=value", given=f"'{text}'", do="for example --set epochs=2")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

@@ -1,0 +1,47 @@
+"""``assay tune``: choose settings on the validation split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def tune_command(
+    task: Annotated[str, typer.Argument(help="The task, for instance digits.")],
+    rule: Annotated[str, typer.Option(help="The rule to tune.")] = "eqprop",
+    model: Annotated[str, typer.Option(help="The model to tune it on.")] = "mlp",
+    trials: Annotated[int, typer.Option(help="Settings to try; give every rule the same number.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of split, weights and search.")] = 1000,
+    storage: Annotated[str | None, typer.Option(help="Optuna storage URL [default: assay-runs/tuning.sqlite].")] = None,
+    train_items: Annotated[int | None, typer.Option(help="Search on this many training items.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Fixed during the search: --set epochs=5.")] = None,
+    use: Annotated[list[str] | None, typer.Option(help="Replace a setting in the outcome: --use epochs=12.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of datasets [default: ASSAY_DATA].")] = None,
+    save: Annotated[Path | None, typer.Option(help="Settings file to write the outcome into.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for a report of the search.")] = None,
+) -> None:
+    """Search settings of a rule on a task by validation accuracy; the test set is out of reach. Resumes by itself."""
+    from assay.cli.bench import assignments
+    from assay.cli.common import console
+    from assay.tune import save_settings, tune, tuning_run
+
+    found = tune(
+        task, rule=rule, model=model, trials=trials, seed=seed, storage=storage, train_items=train_items,
+        settings=assignments(set_), use=assignments(use), data=data,
+    )
+    screen = console()
+    screen.print(f"{found.arm} on {found.task}: best of {len(found.trials)} trials, "
+                 f"validation {100 * found.accuracy:.2f} %", markup=False)
+    for name, value in found.settings.as_record().items():
+        weight = found.importance.get(name)
+        share = f"   explains {weight:.0%}" if weight is not None else ""
+        screen.print(f"  {name:15s} {value}{share}", markup=False)
+    if save is not None:
+        screen.print(f"written: {save_settings(save, [found])}", markup=False)
+    if out is not None:
+        from assay.reports import save_report
+
+        save_report(tuning_run(found), out)
+        screen.print(f"report: {out / 'index.html'}", markup=False)
