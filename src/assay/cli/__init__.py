@@ -37,15 +37,19 @@ def _app() -> typer.Typer:
 
     from assay.cli import (
         audit_symmetry,
+        bench,
         compare,
+        data,
         describe,
         plan,
         report,
         selftest,
         tracks,
+        tune,
         verify,
         view,
     )
+    from assay.cli.many import ManyValues
 
     def group(text: str) -> typer.Typer:
         return typer.Typer(
@@ -65,6 +69,9 @@ def _app() -> typer.Typer:
     app.command("report")(report.report_command)
     app.command("compare")(compare.compare_command)
     app.command("view")(view.view_command)
+    app.command("bench", cls=ManyValues)(bench.bench_command)
+    app.command("tune", cls=ManyValues)(tune.tune_command)
+    app.add_typer(data.data_app, name="data")
     audit = group("Audit your own model: symmetry, credit, gradient, ...")
     audit.command("symmetry")(audit_symmetry.audit_symmetry)
     app.add_typer(audit, name="audit")

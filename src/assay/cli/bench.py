@@ -13,16 +13,16 @@ RULE_NAMES = "backprop, eqprop, bptt, fa, dfa, sign, seed"
 
 def bench_command(
     tasks: Annotated[list[str] | None, typer.Argument(help="Tasks; the five of the published table if none.")] = None,
-    rules: Annotated[list[str] | None, typer.Option(help=f"{RULE_NAMES} [default: backprop eqprop].")] = None,
-    models: Annotated[list[str] | None, typer.Option(help="Models: mlp, conv [default: mlp].")] = None,
+    rules: Annotated[list[str] | None, typer.Option(help=f"{RULE_NAMES} (default: backprop eqprop).")] = None,
+    models: Annotated[list[str] | None, typer.Option(help="Models: mlp, conv (default: mlp).")] = None,
     budget: Annotated[str | None, typer.Option(help="quick, standard or full: seeds, size of large tasks.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")] = None,
-    seed: Annotated[int | None, typer.Option(help="First seed [default: 42].")] = None,
+    seed: Annotated[int | None, typer.Option(help="First seed (default: 42).")] = None,
     margin: Annotated[float, typer.Option(help="Largest gap called parity, in percentage points.")] = 1.0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting for every arm: --set epochs=2.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of datasets [default: ASSAY_DATA].")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report [default: assay-runs/<id>].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")] = None,
 ) -> None:
     """Compare learning rules with backprop over tasks and seeds, and write the results matrix and statistical report.
 

@@ -14,11 +14,11 @@ def tune_command(
     model: Annotated[str, typer.Option(help="The model to tune it on.")] = "mlp",
     trials: Annotated[int, typer.Option(help="Settings to try; give every rule the same number.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of split, weights and search.")] = 1000,
-    storage: Annotated[str | None, typer.Option(help="Optuna storage URL [default: assay-runs/tuning.sqlite].")] = None,
+    storage: Annotated[str | None, typer.Option(help="Optuna storage URL (default: assay-runs/tuning.sqlite).")] = None,
     train_items: Annotated[int | None, typer.Option(help="Search on this many training items.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Fixed during the search: --set epochs=5.")] = None,
     use: Annotated[list[str] | None, typer.Option(help="Replace a setting in the outcome: --use epochs=12.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of datasets [default: ASSAY_DATA].")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")] = None,
     save: Annotated[Path | None, typer.Option(help="Settings file to write the outcome into.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for a report of the search.")] = None,
 ) -> None:

@@ -15,9 +15,9 @@ def verify_command(
     tracks: Annotated[list[str] | None, typer.Argument(help="Numbers or names; all tracks if none is given.")] = None,
     budget: Annotated[str | None, typer.Option(help="quick, standard or full: sets the cost.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")] = None,
-    seed: Annotated[int | None, typer.Option(help="First seed [default: 42].")] = None,
+    seed: Annotated[int | None, typer.Option(help="First seed (default: 42).")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report [default: assay-runs/<id>].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")] = None,
     engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray.")] = "local",
     address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
     store: Annotated[
