@@ -124,8 +124,8 @@ def tune(
     """The best settings of ``trials`` tried for a rule on a task, judged by validation accuracy alone.
 
     ``settings`` fixes what is not searched (``{"hidden": [512, 128], "epochs": 5}``), ``use`` replaces it in the
-    outcome (``{"epochs": 12}`` where the search was kept short), ``train_items`` searches on part of the training set. Trials
-    already in ``storage`` count: asking for 20 after 12 runs 8 more. Every rule gets the same number of trials.
+    outcome (``{"epochs": 12}`` where the search was kept short), ``train_items`` searches on part of the training set.
+    Trials already in ``storage`` count: asking for 20 after 12 runs 8 more. Give every rule the same number.
     """
     optuna = _optuna()
     arm = find_arm(f"{rule}/{model}")

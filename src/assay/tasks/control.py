@@ -107,7 +107,7 @@ def cartpole(seed: int = 0, *, episodes: int = 60, mistakes: float = 0.2) -> Con
     return _clone("cartpole-bc", "CartPole-v1", cartpole_expert, 2, seed=seed, episodes=episodes, mistakes=mistakes)
 
 
-def acrobot(seed: int = 0, *, episodes: int = 300, mistakes: float = 0.1) -> ControlTask:
+def acrobot(seed: int = 0, *, episodes: int = 180, mistakes: float = 0.1) -> ControlTask:
     """Clone a search that swings up Acrobot-v1 in about 64 steps: 6 observations, 3 actions.
 
     The expert tries the three actions, follows each with the simple rule "torque along the second joint's velocity",
