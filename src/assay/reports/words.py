@@ -32,7 +32,7 @@ WORDS = {
 EVIDENCE_MEANING = {
     "smoke": "it runs; fewer than three seeds",
     "directional": "three seeds or more and every guard holds",
-    "confirmed": "ten seeds or more, planned beforehand, enough power, controls told apart",
+    "confirmed": "ten seeds (or inputs times precisions) or more, planned, enough power, controls told apart",
     "replicated": "confirmed again on another machine or version",
 }
 
@@ -136,8 +136,10 @@ def summary(run: Run) -> str:
     if total == 1:
         return f"The claim {WORDS[run.findings[0].verdict].phrase}."
     parts = [f"{count} {_plural(verdict, count)}" for verdict, count in run.counts.items() if count]
+    if run.counts[Verdict.FAIL] == total:
+        return f"None of the {total} claims holds."
     if len(parts) == 1:
-        return f"All {total} claims: {_plural(run.verdict, total)}."
+        return f"All {total} claims {_plural(run.verdict, total)}."
     return f"Of {total} claims, {', '.join(parts[:-1])} and {parts[-1]}."
 
 
