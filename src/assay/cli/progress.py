@@ -29,7 +29,10 @@ class Row:
     done: int = 0
     cached: int = 0
     failed: int = 0
-    running: dict[str, float] = field(default_factory=dict)
+    waiting: dict[str, int] = field(default_factory=dict)
+    """Cells not started yet, by group."""
+    running: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Group and time of start of running cells, by key."""
     verdict: Verdict | None = None
 
 
@@ -42,7 +45,6 @@ class Progress:
         self.rows: dict[str, Row] = {}
         self.started = time.time()
         self._row_of: dict[str, list[str]] = {}
-        self._waiting: dict[str, int] = {}
         self._costs = CostModel()
         self._workers = workers or os.cpu_count() or 1
         self._file = folder / "progress.json" if folder else None
@@ -51,12 +53,11 @@ class Progress:
     def planned(self, titles: Mapping[str, str], cells: Mapping[str, Sequence[Cell]]) -> None:
         """Take the plan: rows and their cells."""
         for key, title in titles.items():
-            keys = dict.fromkeys(cell.key for cell in cells[key])
-            self.rows[key] = Row(title, len(keys))
-            for cell_key in keys:
-                self._row_of.setdefault(cell_key, []).append(key)
-            for cell in {cell.key: cell for cell in cells[key]}.values():
-                self._waiting[cell.group] = self._waiting.get(cell.group, 0) + 1
+            unique = {cell.key: cell for cell in cells[key]}
+            row = self.rows[key] = Row(title, len(unique))
+            for cell in unique.values():
+                self._row_of.setdefault(cell.key, []).append(key)
+                row.waiting[cell.group] = row.waiting.get(cell.group, 0) + 1
         self._save(force=True)
 
     def event(self, event: CellEvent) -> None:
@@ -65,15 +66,15 @@ class Progress:
             return
         for key in self._row_of.get(event.cell.key, ()):
             row = self.rows[key]
+            if event.kind in ("started", "cached"):
+                row.waiting[event.cell.group] -= 1
             if event.kind == "started":
-                row.running[event.cell.key] = time.monotonic()
+                row.running[event.cell.key] = (event.cell.group, time.monotonic())
             else:
                 row.running.pop(event.cell.key, None)
                 row.done += event.kind in ("done", "cached")
                 row.cached += event.kind == "cached"
                 row.failed += event.kind == "failed"
-        if event.kind == "started" or event.kind == "cached":
-            self._waiting[event.cell.group] = max(self._waiting.get(event.cell.group, 0) - 1, 0)
         if event.kind in ("done", "cached"):
             self._costs.learn(event.cell.group, event.seconds)
         self._save()
@@ -86,12 +87,16 @@ class Progress:
     @property
     def seconds_left(self) -> float | None:
         """Estimated seconds until every cell is done; None while nothing has finished."""
+        lefts = [self.row_seconds_left(row) for row in self.rows.values()]
+        return None if None in lefts else sum(left for left in lefts if left is not None)
+
+    def row_seconds_left(self, row: Row) -> float | None:
+        """Estimated seconds that one row still keeps all workers busy."""
         running: dict[str, list[float]] = {}
         now = time.monotonic()
-        for row in self.rows.values():
-            for started in row.running.values():
-                running.setdefault("", []).append(now - started)
-        return self._costs.left(self._waiting, running, self._workers)
+        for group, started in row.running.values():
+            running.setdefault(group, []).append(now - started)
+        return self._costs.left(row.waiting, running, self._workers)
 
     def snapshot(self) -> dict[str, Any]:
         """What ``progress.json`` holds."""
@@ -191,6 +196,7 @@ def _table(progress: Progress) -> RenderableType:
     table.add_column("done", justify="right", no_wrap=True)
     table.add_column("running", justify="right", no_wrap=True)
     table.add_column("failed", justify="right", no_wrap=True)
+    table.add_column("left", justify="right", no_wrap=True, min_width=6)
     table.add_column("verdict", no_wrap=True, min_width=14)
     for key, row in progress.rows.items():
         table.add_row(
@@ -200,6 +206,7 @@ def _table(progress: Progress) -> RenderableType:
             f"{row.done}/{row.total}",
             str(len(row.running) or ""),
             Text(str(row.failed or ""), style="magenta"),
+            clock(rest) if (rest := progress.row_seconds_left(row)) and not row.verdict else "",
             sign(row.verdict) if row.verdict else Text("…", style="bright_black"),
         )
     left = progress.seconds_left
