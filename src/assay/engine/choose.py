@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from assay.engine.local import LocalExecutor
 from assay.engine.ray import RayExecutor
 from assay.errors import InputError, expected, unknown
-from assay.protocols import Executor
 
 ENGINES = ("local", "ray")
 
 
 def choose_executor(
     engine: str = "local", *, workers: int | None = None, address: str | None = None, modules: Iterable[str] = ()
-) -> Executor:
+) -> LocalExecutor | RayExecutor:
     """The executor called ``engine``; ``address`` names a Ray cluster, ``modules`` the code that must travel to it.
 
     >>> choose_executor("local", workers=2)

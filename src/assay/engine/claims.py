@@ -38,6 +38,10 @@ class Claims:
         self._lease = lease
         self._clock = clock
         self.driver = uuid.uuid4().hex
+        self._signature = json.dumps({
+            "driver": self.driver, "host": socket.gethostname(), "machine": _machine(), "pid": os.getpid(),
+            "since": _started(os.getpid()),
+        }).encode()
         self._held: dict[str, int] = {}
         self._seen: dict[str, tuple[int | None, float]] = {}
         self._dead: set[str] = set()
@@ -54,7 +58,7 @@ class Claims:
     def take(self, key: str) -> bool:
         """True if the cell is now this driver's to run; False while a living driver holds it."""
         self._live()
-        if self._backend.create(_claim(key, 0), self._signature()):
+        if self._backend.create(_claim(key, 0), self._signature):
             self._held[key] = 0
             return True
         generation, holder = 0, self._holder(key, 0)
@@ -64,7 +68,7 @@ class Claims:
             return True
         if not self._gone(holder, _claim(key, generation)):
             return False
-        if not self._backend.create(_claim(key, generation + 1), self._signature()):
+        if not self._backend.create(_claim(key, generation + 1), self._signature):
             return False
         self._held[key] = generation + 1
         return True
@@ -118,13 +122,6 @@ class Claims:
 
     def _holder(self, key: str, generation: int) -> dict[str, Any]:
         return _parse(self._backend.read(_claim(key, generation)) or b"")
-
-    def _signature(self) -> bytes:
-        mine = {
-            "driver": self.driver, "host": socket.gethostname(), "machine": _machine(), "pid": os.getpid(),
-            "since": _started(os.getpid()),
-        }
-        return json.dumps(mine).encode()
 
     def _live(self) -> None:
         """Begin to beat, before the first claim is made."""

@@ -116,7 +116,7 @@ class Journal:
 
 def _entry(file: Path, data: bytes) -> bytes:
     text = base64.b64encode(data).decode()
-    body = {"file": str(file.resolve()), "data": text, "sha256": hashlib.sha256(data).hexdigest()}
+    body = {"file": str(file.absolute()), "data": text, "sha256": hashlib.sha256(data).hexdigest()}
     return json.dumps(body).encode() + b"\n"
 
 

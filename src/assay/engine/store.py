@@ -136,7 +136,7 @@ def _body(cell: StoredCell) -> dict[str, Any]:
 def _encode(cell: StoredCell) -> bytes:
     body = _body(cell)
     digest = hashlib.sha256(canonical(body).encode()).hexdigest()
-    return (json.dumps({**body, "sha256": digest}, indent=1) + "\n").encode()
+    return (json.dumps({**body, "sha256": digest}) + "\n").encode()
 
 
 def _decode(raw: bytes, key: str) -> StoredCell:
