@@ -1,0 +1,143 @@
+"""Every kernel is asked for what a plain NumPy reference computes, and must give it back to within rounding.
+
+Layered and looped networks, fresh and trained, in float32 and float64: every unit after every sweep of the free and the
+nudged relaxations, the output, and the gradient of every parameter, biases included. Tolerances are derived from the
+precision, the terms of a sum, the depth and the contraction. Kernels with one planted mistake each must be rejected.
+Each seed draws other weights and inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from assay import stats
+from assay.protocols import Budget, Outcomes, Trial
+from assay.registry import track
+from assay.results import Check, Control, Figure, Finding, Table, Verdict
+
+KERNELS = ("eager", "fast", "population")
+PLANTED = "controls"
+SWEEPS, BETA = (30, 10), 0.2
+
+
+@track(
+    22,
+    "golden-reference",
+    claim="Every kernel matches the NumPy reference to within numerical tolerance, states and gradients.",
+    title="Golden Reference Harness",
+    kind="deterministic",
+    sources=("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.audits"),
+)
+class GoldenReference:
+    """One audit per kernel and seed; the planted mistakes once per seed."""
+
+    controls: ClassVar[tuple[str, ...]] = (PLANTED,)
+
+    def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
+        """Every kernel and the planted mistakes at every seed."""
+        return [Trial(arm, seed, budget) for seed in seeds for arm in (*KERNELS, PLANTED)]
+
+    def measure(self, trial: Trial) -> Mapping[str, Any]:
+        """The audit's comparisons as numbers; for the controls, how often each was accepted."""
+        from assay.audits.kernel import audit_kernel
+
+        name = "fast" if trial.arm == PLANTED else trial.arm
+        finding = audit_kernel(name, seed=trial.seed, sweeps=SWEEPS, beta=BETA, controls=trial.arm == PLANTED)
+        if trial.arm == PLANTED:
+            return {"controls": [control.model_dump() for control in finding.controls]}
+        return {
+            "share": finding.measurements[0].value,
+            "compared": finding.measurements[0].n,
+            "verdict": str(finding.verdict),
+            "reason": finding.reason,
+            "strong": finding.checks[1].verdict is Verdict.PASS,
+            "numbers": {m.name: m.value for m in finding.measurements[1:]},
+            "tables": [table.model_dump() for table in finding.tables[:2]],
+            "figure": finding.figures[0].model_dump(),
+        }
+
+    def decide(self, outcomes: Outcomes) -> Finding:
+        """PASS if no error of any kernel at any seed exceeds what rounding allows."""
+        arms = {kernel: dict(sorted(outcomes.arm(kernel).items())) for kernel in KERNELS}
+        labelled = [(f"{kernel}, seed {s}", r) for kernel, records in arms.items() for s, r in records.items()]
+        if not labelled:
+            return Finding(subject="", claim="", verdict=Verdict.INCONCLUSIVE, reason="no kernel was compared")
+        shares = [_number(record["share"]) for _, record in labelled]
+        name = "largest error / allowed by rounding"
+        decision = stats.numeric_match(shares, 1.0, labels=[label for label, _ in labelled], name=name)
+        compared = sum(int(record["compared"]) for _, record in labelled)
+        missing = [kernel for kernel, records in arms.items() if not records]
+        first = next(iter(next(records for records in arms.values() if records).values()))
+        return Finding(
+            subject=f"kernels {', '.join(KERNELS)}",
+            claim="",
+            verdict=decision.verdict if not missing else Verdict.INCONCLUSIVE,
+            reason=decision.reason if not missing else f"no result for kernel {', '.join(missing)}",
+            key_finding=f"{compared} quantities compared, the worst at {max(shares):.1%} of what rounding allows. This "
+            "harness makes it safe to optimise: a new kernel must pass it before it is used.",
+            score=decision.score,
+            headline=name,
+            measurements=(decision.measurement,),
+            tables=(_by_kernel(arms), *(Table.model_validate(table) for table in first["tables"])),
+            figures=(Figure.model_validate(first["figure"]),),
+            checks=(decision.check("agreement"), _strong(labelled)),
+            controls=_controls(outcomes),
+            limitations=(
+                "Networks of 16 units a layer; the tables show the first seed of the first kernel.",
+                "Convolution and attention have no NumPy reference: the gradient audit is what judges them.",
+            ),
+            varied=("weights", "trained and untrained", "inputs", "float32", "float64"),
+        )
+
+
+def _by_kernel(arms: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+    rows = []
+    for kernel, records in arms.items():
+        for seed, record in records.items():
+            numbers = record["numbers"]
+            rows.append(
+                (
+                    kernel,
+                    seed,
+                    *(
+                        _number(numbers[f"largest {what} error, {precision}"])
+                        for precision in ("float32", "float64")
+                        for what in ("state", "gradient")
+                    ),
+                    _number(record["share"]),
+                    record["compared"],
+                )
+            )
+    columns = ("Kernel", "Seed", "States, float32", "Gradients, float32", "States, float64", "Gradients, float64",
+               "Worst / allowed", "Compared")  # fmt: skip
+    return Table(title="Largest differences from the reference, by kernel and seed", columns=columns, rows=tuple(rows))
+
+
+def _strong(labelled: Sequence[tuple[str, Mapping[str, Any]]]) -> Check:
+    weak = [label for label, record in labelled if not record["strong"]]
+    reason = f"a tolerance was as large as what it judged: {', '.join(weak)}" if weak else "in every audit"
+    verdict = Verdict.PARTIAL if weak else Verdict.PASS
+    return Check(name="every comparison could have failed", verdict=verdict, reason=reason, label="context")
+
+
+def _controls(outcomes: Outcomes) -> tuple[Control, ...]:
+    """Each planted mistake over all seeds: separated only if it was told apart at every one."""
+    gathered: dict[str, list[Control]] = {}
+    for record in outcomes.arm(PLANTED).values():
+        for control in record["controls"]:
+            gathered.setdefault(control["name"], []).append(Control.model_validate(control))
+    return tuple(
+        found[0].model_copy(
+            update={
+                "separated": all(control.separated for control in found),
+                "observed": f"{found[0].observed}; {sum(c.separated for c in found)} of {len(found)} seeds told apart",
+            }
+        )
+        for found in gathered.values()
+    )
+
+
+def _number(value: Any) -> float:
+    """A number from a record, where infinity is kept as text."""
+    return float("nan") if value is None else float(value)
