@@ -139,6 +139,8 @@ def tune(
     # The sampler is seeded by what is already there, so a resumed search draws other points than the finished ones.
     study.sampler = optuna.samplers.TPESampler(seed=derive(seed, name, done) % 2**32, n_startup_trials=min(8, trials))
     space = search_space(arm)
+    if not study.trials:
+        study.enqueue_trial(starting_point(base, space))
     study.optimize(lambda trial: objective(trial, arm, base, space, view, seed), n_trials=max(0, trials - done))
     tried = tuple(Tried(t.number, dict(t.params), t.value) for t in study.trials if t.state.is_finished())
     finished = [t for t in tried if t.accuracy is not None]
@@ -163,6 +165,12 @@ def applied(settings: Settings, values: Mapping[str, float]) -> Settings:
     if "free_sweeps" in values:
         plain["sweeps"] = (int(values["free_sweeps"]), int(values["nudged_sweeps"]))
     return settings.changed({key: round(v, 6) if isinstance(v, float) else v for key, v in plain.items()})
+
+
+def starting_point(settings: Settings, space: Mapping[str, Range]) -> dict[str, float]:
+    """The settings before the search, as its first trial: a search never ends below where it began."""
+    known = {**settings.as_record(), "free_sweeps": settings.sweeps[0], "nudged_sweeps": settings.sweeps[1]}
+    return {name: min(max(known[name], r.low), r.high) for name, r in space.items()}
 
 
 def objective(trial: Any, arm: Arm, base: Settings, space: Mapping[str, Range], view: TuningView, seed: int) -> float:

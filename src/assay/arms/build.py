@@ -18,9 +18,12 @@ from assay.rules import Backprop, EqProp, TrainResult, train
 from assay.seeding import derive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from assay.tasks.base import ArrayTask, TuningView
+
+READ_SWEEPS, READ_TOLERANCE = 20, 1e-4
+"""How far a model relaxes before a class is read out: a state change of 1e-4 moves no argmax that matters."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: i
     if arm.rule in ENERGY_RULES:
         rule: Rule = Backprop() if arm.rule == "bptt" else EqProp(beta=settings.beta, sweeps=_pair(settings.sweeps))
         return Built(energy, rule)
-    model = energy.feedforward()
+    model = _feedforward(energy)
     if arm.rule == "backprop":
         return Built(model, Backprop())
     from assay.rules import FeedbackAlignment
@@ -81,6 +84,24 @@ def _gradient(model: nn.Module, rule: Rule, x: torch.Tensor, y: torch.Tensor) ->
     return torch.cat(parts).double()
 
 
+class _Activation(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+def _feedforward(energy: Any) -> nn.Module:
+    """The limit gamma -> 0 of an energy model: an ordinary net of the same parameters."""
+    if isinstance(energy, EnergyMLP):
+        return energy.feedforward()
+    pool = nn.MaxPool2d(2) if energy.pooling == "max" else nn.AvgPool2d(2)
+    blocks = [nn.Sequential(conv, pool, _Activation(energy.activation.function)) for conv in energy.layers]
+    return nn.Sequential(*blocks, nn.Flatten(), energy.output)
+
+
 def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Any:
     shape = task.input_shape
     if name == "mlp":
@@ -88,7 +109,8 @@ def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *
             raise expected("flat floating-point inputs for the model 'mlp'", given=f"inputs of shape {shape}",
                            do="choose another task: sequences need attention, which is a track of its own")
         widths = [shape[0], *settings.hidden, task.classes]
-        return EnergyMLP(widths, gamma=settings.gamma, activation=settings.activation, seed=seed)
+        return EnergyMLP(widths, gamma=settings.gamma, activation=settings.activation, sweeps=READ_SWEEPS,
+                         tolerance=READ_TOLERANCE, seed=seed)
     if name == "looped":
         from assay.models import LoopedMLP
 
@@ -96,7 +118,12 @@ def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *
                          seed=seed)
     from assay.models import EnergyConv
 
-    return EnergyConv(shape, channels=settings.hidden, classes=task.classes, gamma=settings.gamma, seed=seed)
+    if len(shape) != 3:
+        raise expected("pictures for the model 'conv'", given=f"inputs of shape {shape}", do="choose the model 'mlp'")
+    return EnergyConv(
+        (shape[0], shape[1], shape[2]), settings.hidden, classes=task.classes, gamma=settings.gamma,
+        activation=settings.activation, kernel=settings.kernel, sweeps=READ_SWEEPS, tolerance=READ_TOLERANCE, seed=seed,
+    )
 
 
 def _pair(values: tuple[int, ...]) -> tuple[int, int]:

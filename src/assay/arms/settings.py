@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent / "chosen"
 class Settings:
     """Everything that decides how an arm is built and trained, apart from the seed; plain JSON values.
 
-    ``hidden`` are widths (or channels of a conv net); ``sweeps`` those of the free and of the nudged phase.
+    ``hidden`` are widths, or channels of a conv net with square ``kernel``; ``sweeps``: free and nudged.
     """
 
     hidden: tuple[int, ...] = (128, 64)
@@ -33,6 +33,7 @@ class Settings:
     input_noise: float = 0.15
     weight_decay: float = 0.0
     activation: str = "tanh"
+    kernel: int = 5
     gamma: float = 0.25
     beta: float = 0.5
     sweeps: tuple[int, int] = (4, 3)

@@ -1,0 +1,129 @@
+"""The multi-task results of docs/results/bench.md: tune every arm alike, run the benchmark, write the page.
+
+    python benchmarks/tasks.py tune  [TASK ...]            search settings, write src/assay/arms/chosen/TASK.json
+    python benchmarks/tasks.py run   OUT --seeds 5 [TASK ...] [--rules ...] [--models ...]
+    python benchmarks/tasks.py page  RUN [RUN ...]         docs/results/bench.md and bench.json from finished runs
+
+``tune`` and ``run`` resume: the same command after a kill goes on where it stopped. Nothing on the page is typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+CHOSEN = ROOT / "src" / "assay" / "arms" / "chosen"
+PAGE = ROOT / "docs" / "results" / "bench.md"
+LARGE: dict[str, Any] = {"hidden": [512, 128], "epochs": 5, "batch_size": 64, "learning_rate": 0.001}
+SEARCHES: dict[str, dict[str, Any]] = {
+    # trials and the fixed settings are the same for every rule; ``use`` replaces what the search kept short
+    "digits": {"trials": 8, "settings": {"hidden": [128, 64], "epochs": 15, "batch_size": 32}, "use": {"epochs": 40}},
+    "cartpole-bc": {"trials": 8, "train_items": 6000, "use": {"epochs": 8},
+                    "settings": {"hidden": [64, 64], "epochs": 4, "batch_size": 64, "input_noise": 0.02}},
+    "acrobot-bc": {"trials": 8, "train_items": 6000, "use": {"epochs": 15},
+                   "settings": {"hidden": [64, 64], "epochs": 6, "batch_size": 64, "input_noise": 0.02}},
+    "mnist": {"trials": 6, "train_items": 4000, "settings": LARGE, "use": {"epochs": 10, "batch_size": 100}},
+    "fashion-mnist": {"trials": 6, "train_items": 4000, "settings": LARGE, "use": {"epochs": 10, "batch_size": 100}},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    tuning = commands.add_parser("tune")
+    tuning.add_argument("tasks", nargs="*", default=list(SEARCHES))
+    tuning.add_argument("--rules", nargs="+", default=["eqprop", "backprop"])
+    running = commands.add_parser("run")
+    running.add_argument("out", type=Path)
+    running.add_argument("tasks", nargs="*", default=list(SEARCHES))
+    running.add_argument("--rules", nargs="+", default=["backprop", "eqprop"])
+    running.add_argument("--models", nargs="+", default=["mlp"])
+    running.add_argument("--seeds", type=int, default=5)
+    running.add_argument("--workers", type=int)
+    page = commands.add_parser("page")
+    page.add_argument("runs", nargs="+", type=Path)
+    given = parser.parse_args()
+    {"tune": tune, "run": run, "page": write_page}[given.command](given)
+
+
+def tune(given: argparse.Namespace) -> None:
+    """Search settings of every rule on every task, with the same number of trials."""
+    from assay.tune import save_settings, tune
+
+    for task in given.tasks:
+        for rule in given.rules:
+            found = tune(task, rule=rule, **SEARCHES[task])
+            save_settings(CHOSEN / f"{task}.json", [found])
+            print(f"{task} {rule}: validation {100 * found.accuracy:.2f} %, {found.settings}", flush=True)
+
+
+def run(given: argparse.Namespace) -> None:
+    """The benchmark at standard budget; its report and its cells lie in ``out``."""
+    from assay.bench import bench
+    from assay.reports import save_report
+
+    found = bench(*given.tasks, rules=given.rules, models=given.models, budget="standard", seeds=given.seeds,
+                  store=given.out / "cells", workers=given.workers)
+    save_report(found, given.out)
+    for finding in found.findings:
+        print(f"{finding.verdict:12s} {finding.name}: {finding.key_finding or finding.reason}")
+
+
+def write_page(given: argparse.Namespace) -> None:
+    """The results page and its data; every number comes out of the runs."""
+    from assay.results import load_run
+
+    runs = [load_run(path) for path in given.runs]
+    lines = ["# Benchmark results", "", "Written by `python benchmarks/tasks.py page`; do not edit. What the columns "
+             "mean: [the benchmark](../benchmark.md). All numbers are in [bench.json](bench.json).", ""]
+    for found in runs:
+        lines += section(found)
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    data = [found.model_dump(mode="json", exclude={"environment": {"git_dirty"}}) for found in runs]
+    for content in data:
+        for finding in content["findings"]:
+            for failure in finding["failures"]:
+                failure["traceback"] = ""
+    PAGE.with_suffix(".json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {PAGE}")
+
+
+def section(found: Any) -> list[str]:
+    """One run as Markdown: how it was made, its verdicts, its tables, its settings."""
+    place = found.environment
+    packages = ", ".join(f"{name} {place.packages[name]}" for name in ("torch", "numpy") if name in place.packages)
+    lines = [
+        f"## {', '.join(dict.fromkeys(f.name.partition('/')[0] for f in found.findings))}", "",
+        f"`{found.command}`", "",
+        f"{found.created}, {place.cpu or place.platform}, {place.cores} cores, Python {place.python}, {packages}, "
+        f"revision {place.git_revision[:10] or 'unknown'}; seeds {', '.join(map(str, found.config['seeds']))}.", "",
+    ]
+    for finding in found.findings:
+        evidence = f", {finding.evidence} evidence" if finding.evidence else ""
+        lines += [f"* **{finding.name}**: {finding.verdict}{evidence}. {finding.key_finding}. {finding.reason}."]
+        lines += [f"  * {note}" for note in finding.limitations]
+        lines += [f"  * {c.name}: {c.verdict}. {c.reason}" for c in finding.checks if "return" in c.name]
+        lines += [f"  * {c.name}: expected {c.expected}, observed {c.observed}" for c in finding.controls]
+        lines += [f"  * {m.name}: {m.value:.4g} (n = {m.n})" for m in finding.measurements
+                  if m.name.startswith(("cosine", "largest residual", "processor"))]
+    for table in found.tables:
+        lines += ["", f"### {table.title}", "", *markdown(table.columns, table.rows), "", table.note]
+    rows = [(task, arm, json.dumps({k: v for k, v in values.items() if k != "source"}), values["source"])
+            for task, arms in found.config["settings"].items() for arm, values in arms.items()]
+    return [*lines, "", "### Settings", "", *markdown(("task", "arm", "settings", "found by"), rows), ""]
+
+
+def markdown(columns: Any, rows: Any) -> list[str]:
+    """A table in Markdown; empty cells where there is no number."""
+    def cell(value: object) -> str:
+        return "" if value is None else str(value).replace("|", "\\|")
+
+    body = [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *body]
+
+
+if __name__ == "__main__":
+    main()
