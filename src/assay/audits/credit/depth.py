@@ -2,7 +2,8 @@
 
 The published D3 subtracts two accuracies. Here both arms answer the same test items under the same seeds, and the gap
 gets an interval that counts both as chance (items and seeds crossed). First comes the headroom guard: where backprop
-itself does not beat frozen blocks by the margin, the task cannot show depth utility and nobody fails.
+itself does not beat frozen blocks by the margin, the task cannot show depth utility and nobody fails for want of it. A
+rule whose blocks end up worse than frozen ones fails anyway.
 """
 
 from __future__ import annotations
@@ -75,6 +76,11 @@ def judge_utility(baselines: Baselines, *, margin: float = UTILITY_MARGIN) -> Ut
         )
     stopped = [check for check in checks if check.verdict is not Verdict.PASS]
     value = f"{100 * (gap.value or 0):+.1f} pp over frozen blocks, {_percent(gap.interval)}"
+    if len(gap.seeds) >= MINIMUM_SEEDS and gap.interval is not None and gap.interval.high < 0:
+        # Worse than doing nothing needs no headroom to be seen.
+        return Utility(
+            Verdict.FAIL, f"training the blocks hurts: the rule is {value}", gap, headroom, detectable, tuple(checks)
+        )
     if stopped:
         return Utility(
             Verdict.INCONCLUSIVE, f"{stopped[0].reason}; the rule is {value}", gap, headroom, detectable, tuple(checks)
