@@ -135,8 +135,10 @@ class EquilibriumModule(nn.Module, ABC):
 
 
 def add_to_grad(parameters: Any, gradients: Any) -> None:
-    """Add each gradient to its parameter's ``.grad``, making it where there is none."""
+    """Add each gradient to its parameter's ``.grad``, making it where there is none; frozen parameters get none."""
     for parameter, gradient in zip(parameters, gradients, strict=True):
+        if not parameter.requires_grad:
+            continue
         parameter.grad = gradient.detach() if parameter.grad is None else parameter.grad.add_(gradient.detach())
 
 

@@ -69,6 +69,8 @@ class EqProp:
                            do="use 0.1 to 0.5 in float32; the limit beta -> 0 is nudge='tangent'")
         if len(self.sweeps) != 2 or any(not isinstance(n, int) or n < 1 for n in self.sweeps):
             raise expected("sweeps=(free, nudged), two integers >= 1", given=f"sweeps={self.sweeps!r}")
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise expected("tolerance > 0, or None for fixed sweeps", given=f"tolerance={self.tolerance}")
         if self.on_divergence not in ("raise", "record"):
             raise expected("on_divergence 'raise' or 'record'", given=repr(self.on_divergence))
 
@@ -87,11 +89,11 @@ class EqProp:
             raise expected(f"symmetric weights for nudge='{self.nudge}'",
                            given=f"{type(model).__name__} with untied weights",
                            do="use nudge='asymmetric', or tie the weights")
+        _check_targets(y, rows=len(x), classes=model.classes)
         if scheme.name == "bptt":
             return self._through_time(model, x, y)
         with torch.no_grad():
             clamped = model.clamp(x)
-            _check_targets(y, rows=len(x), classes=model.classes)
             free = model.relax(clamped, model.start(clamped), sweeps=self.sweeps[0], tolerance=self.tolerance)
             self._judge(free, "free")
             loss = model.add_readout_gradient(free.value, y)
@@ -169,6 +171,8 @@ def _check_targets(y: Tensor, *, rows: int, classes: int) -> None:
         raise expected("class indices of dtype torch.int64", given=f"y of dtype {y.dtype}", do="use y.long()")
     if len(y) != rows:
         raise expected(f"one target per row ({rows})", given=f"y of shape {tuple(y.shape)}")
+    if len(y) == 0:
+        raise expected("at least one row in the batch", given="none")
     low, high = (int(v) for v in torch.aminmax(y))
     if low < 0 or high >= classes:
         raise expected(f"class indices from 0 to {classes - 1}", given=f"indices from {low} to {high}",

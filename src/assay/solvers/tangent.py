@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ def tangent(
     Implicit differentiation of the fixed point by the same relaxation that found it: each iteration is one
     Jacobian-vector product of the sweep in forward mode. Nothing is stored from one iteration to the next.
     """
+    _load_forward_mode()
     off = torch.zeros(len(state[0]), dtype=state[0].dtype, device=state[0].device)
 
     def step(direction: State) -> State:
@@ -37,3 +40,12 @@ def tangent(
 
     with torch.no_grad():
         return relax(step, tuple(torch.zeros_like(s) for s in state), sweeps=sweeps, tolerance=tolerance)
+
+
+@functools.cache
+def _load_forward_mode() -> None:
+    """Load torch's forward-mode rules, which script themselves on first use and warn that scripting is deprecated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with forward_ad.dual_level():
+            make_dual(torch.zeros(1), torch.zeros(1))
