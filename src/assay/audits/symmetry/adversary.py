@@ -22,6 +22,7 @@ PROPOSALS = 16
 def attack(facts: Facts) -> list[Test]:
     """The worst test after ``adversarial`` rounds: noise of shrinking width on the input, fresh elements each round.
 
+    Until something breaks every round starts from the given inputs, so that it stays among inputs of their kind.
     It finds breaks that few inputs show; finding none proves nothing more than that none was found.
     """
     subject, rounds = facts.subject, facts.options.adversarial
@@ -30,7 +31,8 @@ def attack(facts: Facts) -> list[Test]:
     worst: dict[str, Test] = {}
     for number in range(rounds):
         width = 0.5 ** (number % 8)
-        proposal = leaves if number == 0 else _nudged(leaves, width, generator)
+        start = leaves if best > 1 else subject.cases[0]
+        proposal = start if number == 0 else _nudged(start, width, generator)
         trial = dataclasses.replace(subject, cases=[proposal], _base={})
 
         def draw(group: Group, n: int = number) -> Elements:

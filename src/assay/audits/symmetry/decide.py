@@ -7,6 +7,7 @@ from assay.audits.symmetry.guards import sensitivity_check
 from assay.audits.symmetry.robustness import Retest
 from assay.audits.symmetry.statistics import rare_statement
 from assay.audits.symmetry.tolerance import VERDICTS, Label
+from assay.audits.symmetry.tree import said
 from assay.results import Check, Verdict
 
 LATENT = "the symmetry holds at these weights only"
@@ -48,6 +49,8 @@ def reason(facts: Facts, found: list[Check], outcome: Verdict) -> str:
     """One sentence: what decided, and for a break the first module that breaks it."""
     if facts.stopped:
         return facts.stopped
+    if facts.stochastic:
+        return next(check.reason for check in found if check.name == "determinism")
     if outcome is Verdict.FAIL and facts.broken:
         return _where_it_breaks(facts)
     if outcome is not Verdict.PASS:
@@ -86,11 +89,6 @@ def _where_it_breaks(facts: Facts) -> str:
         where = f"'{name}' ({module_type(facts, name)})" if name else f"the model's own code ({module_type(facts, '')})"
         return f"the first module that breaks {named[0]} is {where}; {text}"
     return text
-
-
-def said(output: str) -> str:
-    """How an output is called in a sentence."""
-    return "the output" if output == "output" else f"output {output}"
 
 
 def module_type(facts: Facts, name: str | None) -> str:

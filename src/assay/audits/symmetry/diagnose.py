@@ -104,7 +104,7 @@ def _coupled(facts: Facts) -> Iterable[Issue]:
 
 def _broken_modules(facts: Facts) -> Iterable[Issue]:
     """One issue per place: generators that break at the same module share one."""
-    if any(facts.alternatives.values()):
+    if any(facts.alternatives.values()) or facts.stochastic:
         return
     places: dict[tuple[str, str], tuple[Signature, list[str]]] = {}
     for generator in facts.broken_generators:
@@ -206,7 +206,7 @@ def _latent(facts: Facts) -> Iterable[Issue]:
 
 
 def latent_parameters(facts: Facts) -> list[str]:
-    """Parameters whose gradient is not invariant, the likeliest first: a defect still asleep sits in one that is zero."""
+    """Parameters whose gradient is not invariant; those that are zero first, for a defect asleep sits in one."""
     worst: dict[str, float] = {}
     for test in facts.gradients:
         for one in test.parameters:

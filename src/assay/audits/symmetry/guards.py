@@ -14,6 +14,7 @@ from assay.audits.symmetry.representations import Invariant
 from assay.audits.symmetry.spec import SelfTest, self_test
 from assay.audits.symmetry.subject import Leaves, Subject
 from assay.audits.symmetry.trace import record
+from assay.audits.symmetry.tree import said
 from assay.results import Check, Verdict
 from assay.seeding import torch_generator
 
@@ -122,7 +123,7 @@ def finiteness_check(subject: Subject) -> Check:
     return Check(
         name="finiteness",
         verdict=Verdict.FAIL,
-        reason=f"output {bad[0]} holds NaN or infinity" + (f", first made by {where}" if where else ""),
+        reason=f"{said(bad[0])} holds NaN or infinity" + (f", first made by {where}" if where else ""),
         label="BROKEN",
     )
 
@@ -183,7 +184,9 @@ def sensitivity_check(found: Sensitivity) -> Check:
     name = "sensitivity"
     if found.dead_outputs:
         names = ", ".join(found.dead_outputs)
-        reason = f"{names} does not react to any input the group acts on: every symmetry holds for a constant, in vain"
+        reason = (
+            f"{said(names)} does not react to any input the group acts on: every symmetry holds for a constant, in vain"
+        )
         return Check(name=name, verdict=Verdict.INCONCLUSIVE, reason=reason, label="VACUOUS")
     if found.dead_inputs:
         names = ", ".join(found.dead_inputs)

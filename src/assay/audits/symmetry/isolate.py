@@ -24,6 +24,9 @@ from assay.audits.symmetry.trace import Call, Pass, record, watching
 MOST_MODULES = 80
 """Modules tested by C and D; a larger model is covered by A and B alone, and the report says so."""
 
+UNKNOWN_KIND = 0.5
+"""Relative error of the best fit above which a feature is of an unknown kind and its module is not tested alone."""
+
 
 @dataclass(frozen=True)
 class Isolated:
@@ -79,6 +82,10 @@ class _Probe:
             self._fit(a, b, self.modules[self.best][module])
             for a, b in zip(_floats(calls[0]), _floats(calls[1]), strict=True)
         ]
+        if not all(
+            self._close(rep, a, b) for rep, a, b in zip(reps, _floats(calls[0]), _floats(calls[1]), strict=True)
+        ):
+            return None
         outputs = {p: self._run_alone(p, module, number, reps) for p in self.subject.precisions}
         worst = 0.0
         for index, (plain, turned) in enumerate(outputs[self.best]):
@@ -90,11 +97,25 @@ class _Probe:
     def restored(self, module: str, number: int, moved: Leaves) -> float | None:
         """D: the final error with this module's output at gx replaced by rho h(x), over the final error without."""
         here, there = self.runs[self.best]
-        wanted = _exit(here, module, number)
-        reps = [
-            self._fit(a, b, self.modules[self.best][module])
-            for a, b in zip(wanted, _exit(there, module, number), strict=True)
-        ]
+        wanted, found = _exit(here, module, number), _exit(there, module, number)
+        fits = [self._fit(a, b, self.modules[self.best][module]) for a, b in zip(wanted, found, strict=True)]
+        before = self._final_error(there.outputs)
+        if not before:
+            return None
+        # A broken output may lie nearer to a wrong kind than to its own: the kind of the input is tried as well.
+        tried = [fits, *self._kinds_of_inputs(module, number, wanted)]
+        return min(self._patched_error(moved, module, number, reps, wanted) for reps in tried) / before
+
+    def _kinds_of_inputs(self, module: str, number: int, outputs: list[Tensor]) -> list[list[Representation]]:
+        here, there = self.runs[self.best]
+        pairs = zip(_floats(here.calls[module, number]), _floats(there.calls[module, number]), strict=True)
+        kinds = [(a.shape, self._fit(a, b, self.modules[self.best][module])) for a, b in pairs]
+        same = [[rep for shape, rep in kinds if shape == y.shape] for y in outputs]
+        return [[options[0] for options in same]] if same and all(same) else []
+
+    def _patched_error(
+        self, moved: Leaves, module: str, number: int, reps: list[Representation], wanted: list[Tensor]
+    ) -> float:
         patch = [rep.act(self.element, x.unsqueeze(0))[0] for rep, x in zip(reps, wanted, strict=True)]
         seen = 0
 
@@ -111,8 +132,7 @@ class _Probe:
         twin = self.subject.twin(self.best)
         with watching(twin, None, leave):
             outputs = [exact(y) for y in self.subject.run(moved, twin, self.subject.dtype(self.best))]
-        before, after = self._final_error(there.outputs), self._final_error(outputs)
-        return after / before if before else None
+        return self._final_error(outputs)
 
     def _final_error(self, outputs: list[Tensor]) -> float:
         here, total = self.runs[self.best][0].outputs, 0.0
@@ -148,6 +168,12 @@ class _Probe:
                 torch.nan_to_num((rep.act(self.element, a.unsqueeze(0))[0] - b).norm(), nan=torch.inf)
             ),
         )
+
+    def _close(self, rep: Representation, here: Tensor, there: Tensor) -> bool:
+        """Whether a fit can be meant: an input of an unknown kind leaves an error as large as itself."""
+        a, b = exact(here), exact(there)
+        gap = (rep.act(self.element, a.unsqueeze(0))[0] - b).norm()
+        return float(gap) <= UNKNOWN_KIND * float(b.norm())
 
     def _options(self, x: Tensor, module: nn.Module) -> list[Representation]:
         batch = self._batch(x)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,10 +11,10 @@ from torch import Tensor
 from assay.audits.symmetry.candidates import Conjugate, candidates
 from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.endtoend import compare, measure
-from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.representations import Invariant, Representation
-from assay.audits.symmetry.subject import Subject, exact
+from assay.audits.symmetry.subject import Leaves, Subject, exact
 from assay.audits.symmetry.tolerance import judge
+from assay.audits.symmetry.tree import said
 from assay.errors import InputError
 
 TRIED = 8
@@ -33,19 +32,18 @@ class Alternative:
 
     def __str__(self) -> str:
         if self.kind == "output":
-            return f"output {self.name} was declared {self.declared} but behaves as {self.fits}"
+            return f"{said(self.name)} was declared {self.declared} but behaves as {self.fits}"
         if self.declared == "invariant":
             return f"input {self.name} was not transformed; if it is transformed as {self.fits}, the symmetry holds"
         return f"input {self.name} was declared {self.declared}; as {self.fits} the symmetry holds"
 
 
-def alternatives(subject: Subject, draw: Callable[[Group], Elements], broken: list[str]) -> list[Alternative]:
-    """Declarations that differ from the given one in a single place and hold for the elements of a broken generator.
+def alternatives(subject: Subject, leaves: Leaves, elements: Elements, broken: list[str]) -> list[Alternative]:
+    """Declarations that differ from the given one in one place and hold at inputs and elements where that one fails.
 
     Inputs are never declared invariant where they were not: a test that transforms nothing holds for every model.
     """
-    small = _small(subject)
-    elements = draw(small.group(0))
+    small = dataclasses.replace(subject, cases=[leaves], _base={})
     found: list[Alternative] = []
     low = small.over(small.cases[0], elements, "low")
     high = small.over(small.cases[0], elements, "high") if small.high is not None else None
@@ -66,19 +64,10 @@ def alternatives(subject: Subject, draw: Callable[[Group], Elements], broken: li
             if not _moves(other, elements, leaf):
                 continue
             inputs = [*small.inputs[:place], other, *small.inputs[place + 1 :]]
-            if _holds(dataclasses.replace(small, inputs=inputs, _base={}), draw, broken):
+            if _holds(dataclasses.replace(small, inputs=inputs, _base={}), elements, broken):
                 found.append(Alternative("input", subject.input_names[place] or "x", repr(rep), _plain(other)))
                 break
     return found
-
-
-def _small(subject: Subject) -> Subject:
-    """The same subject with a few rows: a search tries many declarations."""
-    leaves = subject.cases[0]
-    if subject.rows:
-        size, keep = subject.batch(0), min(4, subject.batch(0))
-        leaves = [x[:keep] if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x in leaves]
-    return dataclasses.replace(subject, cases=[leaves], _base={})
 
 
 def _options(shape: tuple[int, ...], elements: Elements, subject: Subject) -> list[Representation]:
@@ -92,7 +81,9 @@ def _options(shape: tuple[int, ...], elements: Elements, subject: Subject) -> li
 def _output_options(subject: Subject, index: int, elements: Elements) -> list[Representation]:
     shape = tuple(subject.base(0, "low")[index].shape)
     declared = subject.output(index)
-    options = [Conjugate(declared, subject.group(0)), *_options(shape, elements, subject)]
+    options = _options(shape, elements, subject)
+    if not isinstance(declared, Invariant):
+        options.insert(0, Conjugate(declared, subject.group(0)))
     return [rep for rep in options if _plain(rep) != repr(declared)]
 
 
@@ -114,9 +105,9 @@ def _moves(rep: Representation, elements: Elements, leaf: Tensor) -> bool:
     return all(bool((after != before).any()) for after, before in zip(moved, value, strict=True))
 
 
-def _holds(subject: Subject, draw: Callable[[Group], Elements], names: list[str]) -> bool:
+def _holds(subject: Subject, elements: Elements, names: list[str]) -> bool:
     try:
-        errors = measure(subject, draw, spreads={})
+        errors = measure(subject, lambda group: elements, spreads={})
     except (RuntimeError, ValueError, IndexError):
         return False
     judged = [judge(one, low_dtype=subject.low_dtype) for one in errors if one.output in names]

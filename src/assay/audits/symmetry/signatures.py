@@ -38,8 +38,8 @@ POSITION = Signature(
 )
 DIRECTION = Signature(
     "A fixed direction",
-    "rotations and reflections break it and translations hold: a fixed direction enters (a bias on vectors, a single "
-    "component, an operation per component)",
+    "rotations break it, whatever else holds: a fixed direction enters (a bias on vectors, a single component, an "
+    "operation per component)",
     "act on norms and inner products, multiply vectors by invariants only, drop biases on vectors",
 )
 INDEX = Signature(

@@ -101,7 +101,9 @@ def run_search(facts: Facts) -> None:
         return
     for name in facts.broken_generators:
         outputs = [test.errors.output for test in facts.tests if test.generator == name and test.broken]
-        facts.alternatives[name] = alternatives(facts.subject, few(facts, name), outputs)
+        case, rows, elements = worst_pairs(facts, name)
+        leaves = take_rows(facts.subject, case, rows[:FEW])
+        facts.alternatives[name] = alternatives(facts.subject, leaves, elements, outputs)
 
 
 def run_localisation(facts: Facts) -> None:
@@ -205,7 +207,7 @@ def worst_pairs(facts: Facts, name: str) -> tuple[int, list[int], Elements]:
     if len(subject.cases) > 1:
         case, rows = int(clusters[0]), [0]
     else:
-        rows = sorted(int(c) for c in clusters[:ROWS])
+        rows = [int(c) for c in clusters[:ROWS]]
     mine = order[errors.cluster[order] == clusters[0]]
     numbers = list(dict.fromkeys(errors.element[mine].tolist()))[:3]
     elements = drawn(facts, subject.group(case), name, facts.options.transforms)

@@ -188,7 +188,7 @@ def prepare(
         raise expected("a torch.nn.Module", given=type(model).__name__, do="wrap a function in a small Module")
     drawn = _draw(sample, inputs, seed)
     template = drawn[0]
-    names = [name for name, _ in tree.leaves(template)]
+    names = input_names(model, template)
     reps = [rep or Invariant() for rep in tree.match(symmetry.inputs, template, "input")]
     cases = [[leaf for _, leaf in tree.leaves(one)] for one in drawn]
     for case in cases:
@@ -214,6 +214,20 @@ def default_call(model: nn.Module, value: Any, seed: int) -> Any:
             return model(**value, **extra)
         return model(value, **extra)
     return model(*value, **extra) if isinstance(value, tuple) else model(value, **extra)
+
+
+def input_names(model: nn.Module, template: Any) -> list[str]:
+    """Names of the input leaves; the places of a tuple are called as the arguments of ``forward`` are."""
+    names = [name for name, _ in tree.leaves(template)]
+    if not isinstance(template, tuple):
+        return names
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    arguments = [name for name, one in inspect.signature(model.forward).parameters.items() if one.kind in kinds]
+    renamed = []
+    for name in names:
+        place, dot, rest = name.partition(".")
+        renamed.append(f"{arguments[int(place)]}{dot}{rest}" if int(place) < len(arguments) else name)
+    return renamed
 
 
 def batch_size(leaves: Leaves, reps: Sequence[Representation]) -> int:

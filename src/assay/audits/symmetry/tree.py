@@ -85,6 +85,11 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
     return rebuild(value, (change(leaf) if isinstance(leaf, Tensor) else leaf for _, leaf in leaves(value)))
 
 
+def said(output: str) -> str:
+    """How an output is called in a sentence."""
+    return "the output" if output == "output" else f"output {output}"
+
+
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
