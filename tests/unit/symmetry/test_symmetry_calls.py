@@ -11,7 +11,7 @@ from torch import nn
 
 import assay
 from assay import symmetry as sym
-from assay.errors import InputError, NotPassed
+from assay.errors import NotPassed
 from assay.results import Finding, Verdict
 
 BATCH_ORDER = sym.Symmetry(sym.S(), inputs=sym.permuted(0), outputs=sym.permuted(0))
@@ -210,14 +210,3 @@ def test_the_command_audits_a_model_by_import_path(project, capsys):
     assert result.exit_code == 1 and "OVERALL VERDICT: FAIL" in result.output
     args = [f"{project}:good", "--symmetry", f"{project}:spec", "--against", f"{project}:broken", "--inputs", "4"]
     assert CliRunner().invoke(app, args).exit_code == 0
-
-
-def test_the_command_says_which_half_of_a_path_is_wrong(project):
-    from assay.cli.audit_symmetry import load
-
-    with pytest.raises(InputError, match="pkg.module:name"):
-        load("no-colon")
-    with pytest.raises(InputError, match="an importable module"):
-        load("there_is_no_such_module:x")
-    with pytest.raises(InputError, match="it has: .*good"):
-        load(f"{project}:missing")
