@@ -2,6 +2,7 @@
 
     python benchmarks/tasks.py tune  [TASK ...]            search settings, write src/assay/arms/chosen/TASK.json
     python benchmarks/tasks.py run   OUT --seeds 5 [TASK ...] [--rules ...] [--models ...]
+    python benchmarks/tasks.py                             the quick part: digits and control, timed
     python benchmarks/tasks.py page  RUN [RUN ...]         docs/results/bench.md and bench.json from finished runs
 
 ``tune`` and ``run`` resume: the same command after a kill goes on where it stopped. Nothing on the page is typed.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=False)
     tuning = commands.add_parser("tune")
     tuning.add_argument("tasks", nargs="*", default=list(SEARCHES))
     tuning.add_argument("--rules", nargs="+", default=["eqprop", "backprop"])
@@ -46,7 +48,19 @@ def main() -> None:
     page = commands.add_parser("page")
     page.add_argument("runs", nargs="+", type=Path)
     given = parser.parse_args()
-    {"tune": tune, "run": run, "page": write_page}[given.command](given)
+    {"tune": tune, "run": run, "page": write_page, None: quick}[given.command](given)
+
+
+def quick(given: argparse.Namespace) -> None:
+    """Digits and control at quick budget from an empty store: meant to fit in ten minutes on two cores."""
+    del given
+    from assay.bench import bench
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = bench("digits", "cartpole-bc", "acrobot-bc", store=folder)
+    for finding in found.findings:
+        print(f"{finding.verdict:12s} {finding.name}: {finding.key_finding}")
+    print(f"{found.seconds:.0f} s on {found.environment.cores} cores (target 600)")
 
 
 def tune(given: argparse.Namespace) -> None:

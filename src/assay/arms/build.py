@@ -122,7 +122,8 @@ def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *
         raise expected("pictures for the model 'conv'", given=f"inputs of shape {shape}", do="choose the model 'mlp'")
     return EnergyConv(
         (shape[0], shape[1], shape[2]), settings.hidden, classes=task.classes, gamma=settings.gamma,
-        activation=settings.activation, kernel=settings.kernel, sweeps=READ_SWEEPS, tolerance=READ_TOLERANCE, seed=seed,
+        activation=settings.activation, kernel=settings.kernel, pooling=settings.pooling, sweeps=READ_SWEEPS,
+        tolerance=READ_TOLERANCE, seed=seed,
     )
 
 

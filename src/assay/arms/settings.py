@@ -34,6 +34,7 @@ class Settings:
     weight_decay: float = 0.0
     activation: str = "tanh"
     kernel: int = 5
+    pooling: str = "average"
     gamma: float = 0.25
     beta: float = 0.5
     sweeps: tuple[int, int] = (4, 3)

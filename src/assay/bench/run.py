@@ -66,10 +66,13 @@ def bench(
             continue
         evidence[name] = Evidence(name, budget, margin, seed_list)
         work = plan_task(name, asked, budget=budget, seeds=seed_list, overrides=settings)
-        cells[name] = [as_cell(item, data=root) for item in work]
+        unique: dict[str, Cell] = {}
         roles[name] = {}
-        for cell, item in zip(cells[name], work, strict=True):
+        for item in work:
+            cell = as_cell(item, data=root)
+            unique.setdefault(cell.key, cell)
             roles[name].setdefault(cell.key, []).append(item.what)
+        cells[name] = list(unique.values())
     place = Store(Path(store) if store is not None else DEFAULT_ROOT / "cells")
     findings = _run(cells, roles, evidence, asked, place, executor or LocalExecutor(workers), watcher)
     compared = [arm for arm in asked if arm != arm.baseline]
