@@ -132,7 +132,11 @@ class _Sweep:
         """beta (onehot - softmax(logits)), transposed: (..., classes, rows)."""
         assert self.pull is not None and self.layers.readout is not None
         p = self.layers.affine(self.layers.depth - 1)[0]
-        logits = multiply_add(self.logit_constant, self.layers.readout[0], units.mT, alpha=p)
+        return self.error_of(multiply_add(self.logit_constant, self.layers.readout[0], units.mT, alpha=p))
+
+    def error_of(self, logits: Tensor) -> Tensor:
+        """The same from transposed logits."""
+        assert self.pull is not None
         return torch.addcmul(self.pull.wanted, torch.softmax(logits, -2), self.pull.beta, value=-1)
 
     def activate(self, layer: int, z: Tensor, *, out: Tensor) -> None:
@@ -149,16 +153,14 @@ class _Sweep:
         """s to u, in place."""
         for layer, units in enumerate(state):
             p, _, _, t = self.layers.affine(layer)
-            if (p, t) != (1.0, 0.0):
-                units.sub_(t).div_(p)
+            _map(units, 1 / p, -t / p)
         return state
 
     def decode(self, state: State) -> State:
         """u to s, in place."""
         for layer, units in enumerate(state):
             p, _, _, t = self.layers.affine(layer)
-            if (p, t) != (1.0, 0.0):
-                units.mul_(p).add_(t)
+            _map(units, p, t)
         return state
 
     def _update(self, layer: int, state: State) -> None:
@@ -192,7 +194,15 @@ class _Sweep:
                 total = total + t * layers.weights[layer].sum(-1).unsqueeze(-2)
         if layer + 1 < layers.depth and self.feedback and (t := layers.affine(layer + 1)[3]):
             total = total + layers.gamma * t * layers.weights[layer + 1].sum(-2, keepdim=True)
-        return total if (q, r) == (1.0, 0.0) else q * total + r
+        if (q, r) == (1.0, 0.0):
+            return total
+        return torch.add(torch.full((), r, dtype=total.dtype, device=total.device), total, alpha=q)
+
+
+def _map(units: Tensor, scale: float, offset: float) -> None:
+    """units <- scale units + offset, in one pass."""
+    if (scale, offset) != (1.0, 0.0):
+        torch.add(torch.full((), offset, dtype=units.dtype, device=units.device), units, alpha=scale, out=units)
 
 
 def _relax_lone_layer(
@@ -209,11 +219,12 @@ def _relax_lone_layer(
         return Solution(sweep.decode(sweep(state)), Status.CONVERGED, (0.0,), 1)
     assert layers.readout is not None
     weight = layers.readout[0]
-    units = sweep.encode(state)[0]
+    units = state[0]
     reach = float(weight.abs().sum(-2).max())
     rest = ROUNDING * torch.finfo(units.dtype).eps * float(pull.beta.abs().max())
     limit = max(rest, (tolerance or 0.0) / max(reach, torch.finfo(units.dtype).tiny))
-    error, changes = sweep.error(units), []
+    logits = multiply_add(layers.readout[1].mT, weight, units.mT)
+    error, changes = sweep.error_of(logits), []
     for _ in range(sweeps):
         multiply_add(sweep.constants[0], error.mT, weight, alpha=layers.affine(0)[1], out=units)
         sweep.activate(0, units, out=units)
