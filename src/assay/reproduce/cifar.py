@@ -46,8 +46,10 @@ def load(folder: str | None = None, *, classes: int = 10) -> Cifar:
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
     missing = [name for name in names if not (base / name).is_file()]
     if missing:
-        raise MissingData(f"CIFAR-10 not found: {base} lacks {missing[0]}; set ASSAY_DATA to the folder that holds "
-                          "cifar-10-batches-bin (the binary version from the CIFAR page)")
+        raise MissingData(
+            f"CIFAR-10 not found: {base} lacks {missing[0]}; set ASSAY_DATA to the folder that holds "
+            "cifar-10-batches-bin (the binary version from the CIFAR page)"
+        )
     parts = [np.fromfile(base / name, dtype=np.uint8).reshape(-1, RECORD) for name in names]
     train, test = torch.from_numpy(np.concatenate(parts[:-1])), torch.from_numpy(parts[-1])
     pixels = train[:, 1:].reshape(-1, 3, 32, 32)

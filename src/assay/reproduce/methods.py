@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,15 +14,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from assay.audits.credit.recipe import freeze_blocks
+from assay.errors import InputError, unknown
 from assay.models.res_mlp import ResMLP
+from assay.models.small_resnet import SmallResNet
+from assay.models.vit_mini import ViTMini
 from assay.protocols import Rule
 from assay.reproduce.cifar import Cifar, load, normalised
+from assay.reproduce.diagnose import diagnose
 from assay.rules.feedback import FeedbackAlignment
 from assay.rules.feedback_discovery import Blocks, discover_blocks
 from assay.rules.feedback_stream import tapped
 from assay.seeding import torch_generator
 
 BATCH, LEARNING_RATE, WEIGHT_DECAY = 128, 1e-3, 0.01
+ARCHITECTURES: dict[str, Callable[[int], nn.Module]] = {
+    "resmlp": lambda seed: ResMLP(seed=seed),
+    "resmlp-without-ln": lambda seed: ResMLP(terminal_norm=False, seed=seed),
+    "vit": lambda seed: ViTMini(seed=seed),
+    "resnet": lambda seed: SmallResNet(seed=seed),
+}
 
 
 @dataclass(frozen=True)
@@ -31,45 +42,53 @@ class Setting:
 
     method: Literal["bp", "fa", "dfa"]
     level: Literal["layer", "block"] = "block"
-    arch: Literal["resmlp"] = "resmlp"
+    arch: str = "resmlp"
     seed: int = 42
     epochs: int = 30
     penalty: float = 0.0
     trainable: int | None = None
-    width: int = 256
-    depth: int = 4
+
+    def __post_init__(self) -> None:
+        for what, given, known in (("architecture", self.arch, ARCHITECTURES), ("method", self.method, METHODS)):
+            if given not in known:
+                raise InputError(unknown(what, given, known))
 
     @property
-    def name(self) -> str:
-        """A short name, unique for the setting: file names and progress lines."""
+    def arm(self) -> str:
+        """The name without the seed: runs of one arm are averaged."""
         rule = self.method if self.method == "bp" else f"{self.method}-{self.level}"
         kind = "frozen" if self.trainable == 0 else rule
         ladder = f"-last{self.trainable}" if self.trainable else ""
         penalty = f"-lambda{self.penalty:g}" if self.penalty else ""
-        return f"{self.arch}-{kind}{ladder}{penalty}-{self.epochs}ep-seed{self.seed}"
+        return f"{self.arch}-{kind}{ladder}{penalty}-{self.epochs}ep"
+
+    @property
+    def name(self) -> str:
+        """A short name, unique for the setting: file names and progress lines."""
+        return f"{self.arm}-seed{self.seed}"
+
+
+METHODS = ("bp", "fa", "dfa")
 
 
 def train_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """The record of one training run; ``payload`` holds a Setting, and optionally where data and weights live."""
     fields = dict(payload)
     data, artifacts = fields.pop("data", None), fields.pop("artifacts", None)
-    setting = Setting(**fields)
-    return train(setting, load(data), artifacts=artifacts)
+    return train(Setting(**fields), load(data), artifacts=artifacts)
 
 
 def train(setting: Setting, data: Cifar, *, artifacts: str | None = None) -> dict[str, Any]:
     """Train by the published recipe (AdamW, cosine per epoch, crop and flip); weights go to ``artifacts`` if given."""
     started = time.perf_counter()
-    model = ResMLP(width=setting.width, depth=setting.depth, seed=setting.seed)
+    model = ARCHITECTURES[setting.arch](setting.seed)
     rule = make_rule(setting, model)
     if setting.trainable is not None:
-        for block in model.blocks[: setting.depth - setting.trainable]:
-            block.requires_grad_(False)
+        freeze_blocks(model, normalised(data.test_x[:2]), trainable=setting.trainable)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=setting.epochs)
-    order = torch_generator(setting.seed, "order")
-    augmentation = torch_generator(setting.seed, "augmentation")
+    order, augmentation = torch_generator(setting.seed, "order"), torch_generator(setting.seed, "augmentation")
     losses = []
     for _ in range(setting.epochs):
         model.train()
@@ -84,10 +103,17 @@ def train(setting: Setting, data: Cifar, *, artifacts: str | None = None) -> dic
     correct = evaluate(model, data)
     if artifacts is not None:
         save(model, rule, Path(artifacts), setting.name)
+    seconds = time.perf_counter() - started
     return {
-        "setting": asdict(setting), "name": setting.name, "accuracy": float(correct.float().mean()),
-        "correct": packed(correct), "train_loss": losses, "seconds": time.perf_counter() - started,
-        "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "setting": asdict(setting),
+        "name": setting.name,
+        "arm": setting.arm,
+        "accuracy": float(correct.float().mean()),
+        "correct": packed(correct),
+        "train_loss": losses,
+        "diagnostics": diagnose(model, rule, *audited_batch(data), seed=setting.seed),
+        "seconds": seconds,
+        "torch": torch.__version__,
     }
 
 
@@ -95,8 +121,11 @@ def make_rule(setting: Setting, model: nn.Module) -> Rule:
     """The learning rule a setting names."""
     if setting.method == "bp":
         return PenalisedBackprop(setting.penalty)
-    return FeedbackAlignment(model, kind=setting.method, level=setting.level, seed=setting.seed,
-                             penalty=setting.penalty)
+    if setting.level == "layer":
+        return FeedbackAlignment(model, kind=setting.method, level="layer", seed=setting.seed)
+    return FeedbackAlignment(
+        model, kind=setting.method, level=setting.level, seed=setting.seed, penalty=setting.penalty
+    )
 
 
 class PenalisedBackprop:
@@ -116,10 +145,15 @@ class PenalisedBackprop:
             self.blocks = discover_blocks(model, x)
         with tapped(model, self.blocks, lambda depth, h: stream.append(h)):
             loss = nn.functional.cross_entropy(model(x), y)
-        written = [after - before for before, after in pairwise(stream)]
+        written = [after - before for before, after in pairwise(stream) if after.shape == before.shape]
         penalised = loss + self.penalty * sum(f.flatten(1).pow(2).sum(1).mean() for f in written)
         penalised.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
+
+
+def audited_batch(data: Cifar) -> tuple[Tensor, Tensor]:
+    """The first 128 test images: the batch of every diagnostic."""
+    return normalised(data.test_x[:BATCH]), data.test_y[:BATCH]
 
 
 @torch.no_grad()
@@ -135,11 +169,6 @@ def packed(correct: Tensor) -> str:
     return base64.b64encode(np.packbits(correct.numpy()).tobytes()).decode()
 
 
-def unpacked(text: str, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """The inverse of ``packed``."""
-    return np.unpackbits(np.frombuffer(base64.b64decode(text), dtype=np.uint8))[:count].astype(bool)
-
-
 def save(model: nn.Module, rule: Rule, folder: Path, name: str) -> None:
     """Weights and feedback matrices of a finished run, as safetensors."""
     from safetensors.torch import save_file
@@ -147,4 +176,4 @@ def save(model: nn.Module, rule: Rule, folder: Path, name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save_file(model.state_dict(), folder / f"{name}.safetensors")
     if isinstance(rule, FeedbackAlignment):
-        save_file(rule.matrices.state_dict(), folder / f"{name}.feedback.safetensors")
+        save_file(rule.state_dict(), folder / f"{name}.feedback.safetensors")

@@ -1,0 +1,128 @@
+"""Our runs beside the published figures: for each one a mean, an interval, and whether it reproduces."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay import stats
+from assay.reproduce.published import ACCURACY_MARGIN, COSINE_MARGIN, DECADE_MARGIN, FIGURES, Figure
+from assay.results import Interval, Verdict
+
+Record = Mapping[str, Any]
+TEST_ITEMS = 10_000
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One published figure beside ours; ``verdict`` None means that the arm was not run."""
+
+    figure: Figure
+    values: tuple[float, ...]
+    seeds: tuple[int, ...]
+    epochs: int | None
+    verdict: Verdict | None
+    reason: str
+
+    @property
+    def mean(self) -> float | None:
+        """Our mean; geometric where agreement is judged in decades."""
+        if not self.values:
+            return None
+        if self.figure.logarithmic:
+            return 10 ** (sum(map(math.log10, self.values)) / len(self.values))
+        return sum(self.values) / len(self.values)
+
+    @property
+    def interval(self) -> Interval | None:
+        """The 95 % t interval of our mean over seeds."""
+        if len(self.values) < 2:
+            return None
+        if not self.figure.logarithmic:
+            return stats.mean_interval(self.values)
+        found = stats.mean_interval([math.log10(value) for value in self.values])
+        if found is None:
+            return None
+        return Interval(
+            low=10**found.low, high=10**found.high, confidence=found.confidence, method=f"{found.method}, log10"
+        )
+
+
+def by_arm(records: Iterable[Record]) -> dict[str, dict[int, Record]]:
+    """Records by arm (without architecture and epochs, for the ResMLP) and seed."""
+    arms: dict[str, dict[int, Record]] = {}
+    for record in records:
+        setting = record["setting"]
+        if setting["arch"] != "resmlp":
+            continue
+        arm = str(record["name"]).removeprefix("resmlp-").rpartition("-seed")[0].rpartition("-")[0]
+        arms.setdefault(arm, {})[int(setting["seed"])] = record
+    return arms
+
+
+def compare_all(records: Iterable[Record]) -> list[Comparison]:
+    """Every published figure beside the runs of its arm."""
+    arms = by_arm(records)
+    return [compare(figure, arms.get(figure.arm, {})) for figure in FIGURES]
+
+
+def compare(figure: Figure, runs: Mapping[int, Record]) -> Comparison:
+    """One figure beside its runs."""
+    seeds = tuple(sorted(runs))
+    if not seeds:
+        return Comparison(figure, (), (), None, None, "not run")
+    values = tuple(quantity(runs[seed], figure) for seed in seeds)
+    epochs = int(runs[seeds[0]]["setting"]["epochs"])
+    note = "" if epochs == figure.epochs else f"; ours after {epochs} epochs, published after {figure.epochs}"
+    if figure.below:
+        holds = max(values) < figure.value
+        return Comparison(
+            figure,
+            values,
+            seeds,
+            epochs,
+            Verdict.PASS if holds else Verdict.FAIL,
+            f"largest {max(values):.3g}, published below {figure.value:g}{note}",
+        )
+    decision = _decide(figure, values, seeds)
+    return Comparison(figure, values, seeds, epochs, decision.verdict, f"{decision.reason}{note}")
+
+
+def quantity(record: Record, figure: Figure) -> float:
+    """The value of a record that a published figure speaks of."""
+    found = record["diagnostics"]
+    match figure.quantity:
+        case "accuracy":
+            return float(record["accuracy"])
+        case "|h_L|":
+            return float(found["norms"][-1])
+        case "|g_L|":
+            return float(found["gradient"][-1])
+        case "largest growth":
+            return float(max(found["growth"]))
+        case "cosine":
+            return float(found["clamped_cosine"][figure.depth or 0])
+
+
+def correct_rows(runs: Mapping[int, Record]) -> dict[int, list[bool]]:
+    """Which test items each seed got right, for paired intervals."""
+    import numpy as np
+
+    def bits(text: str) -> list[bool]:
+        packed = np.frombuffer(base64.b64decode(text), dtype=np.uint8)
+        return [bool(bit) for bit in np.unpackbits(packed)[:TEST_ITEMS]]
+
+    return {seed: bits(record["correct"]) for seed, record in runs.items()}
+
+
+def _decide(figure: Figure, values: Sequence[float], seeds: Sequence[int]) -> stats.Decision:
+    if figure.logarithmic:
+        return stats.reproduces(
+            [math.log10(v) for v in values], math.log10(figure.value), margin=DECADE_MARGIN, unit="decades", seeds=seeds
+        )
+    margin = ACCURACY_MARGIN if figure.quantity == "accuracy" else COSINE_MARGIN
+    count = None if figure.sd is None else 3
+    return stats.reproduces(values, figure.value, margin=margin, reference_sd=figure.sd, reference_n=count, seeds=seeds)
