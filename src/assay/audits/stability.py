@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -241,4 +241,4 @@ def _check_arguments(x: Tensor, limit: float, sweeps: int) -> None:
         raise expected("sweeps >= 16, enough to see a rate", given=f"sweeps={sweeps!r}")
 
 
-__all__: Sequence[str] = ("audit_stability",)
+__all__ = ["audit_stability"]

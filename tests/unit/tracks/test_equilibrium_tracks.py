@@ -1,0 +1,159 @@
+"""Tracks 1, 2, 14 and 22: what they decide from given numbers, and that no broken control goes unnoticed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from assay import stats
+from assay.protocols import Outcome, Outcomes, Trial
+from assay.registry import registry
+from assay.results import Evidence, Finding, Verdict
+from assay.tracks import golden_reference, parity, spectral_stability, transformer
+
+SEEDS = tuple(range(42, 52))
+
+
+def judged(number: int, records: Mapping[tuple[str, int], Mapping[str, Any]], seeds: tuple[int, ...]) -> Finding:
+    track = registry.find(number)
+    outcomes = Outcomes(tuple(Outcome(Trial(arm, seed), record) for (arm, seed), record in records.items()))
+    return stats.enforce(track.body.decide(outcomes), kind=track.kind, seeds=seeds)
+
+
+def bounds(lower: float, upper: float, verdict: str = "PASS") -> dict[str, Any]:
+    return {"lower": lower, "upper": upper, "settled": 1.0, "rate": 0.9, "verdict": verdict, "residuals": [1.0, 0.1]}
+
+
+def stability(*, upper: float = 1.0, free: float = 1.5, caught: str = "FAIL") -> dict[tuple[str, int], dict[str, Any]]:
+    records: dict[tuple[str, int], dict[str, Any]] = {}
+    for i, seed in enumerate(SEEDS[:3]):
+        for arm, after in (
+            (spectral_stability.WITH, bounds(0.97, upper)),
+            (spectral_stability.WITHOUT, bounds(free + 0.01 * i, free + 0.1)),
+        ):
+            records[arm, seed] = {"before": bounds(0.8, 0.82), "after": after, "accuracy": 95.0, "diverged": None}
+    records["control: planted norm 1.5", 42] = {"after": bounds(1.46, 1.5, caught)}
+    records["control: planted norm 0.5", 42] = {"after": bounds(0.49, 0.5, "PASS")}
+    return records
+
+
+def test_stability_passes_only_when_one_arm_is_certified_and_the_other_escapes() -> None:
+    finding = judged(1, stability(), SEEDS[:3])
+    assert finding.verdict is Verdict.PASS and finding.evidence is Evidence.DIRECTIONAL
+    assert "reduction by 34%" in finding.key_finding
+    assert judged(1, stability(upper=1.2), SEEDS[:3]).verdict is Verdict.INCONCLUSIVE
+    assert judged(1, stability(free=0.9), SEEDS[:3]).verdict is not Verdict.PASS
+
+
+def test_stability_is_not_calibrated_when_the_planted_weight_escapes() -> None:
+    finding = judged(1, stability(caught="PASS"), SEEDS[:3])
+    assert finding.verdict is Verdict.INCONCLUSIVE and "not calibrated" in finding.reason
+
+
+def accuracies(
+    ours: float = 98.0, theirs: float = 98.1, *, shuffled: float = 10.0, seeds: tuple[int, ...] = SEEDS
+) -> dict[tuple[str, int], dict[str, Any]]:
+    records: dict[tuple[str, int], dict[str, Any]] = {}
+    for i, seed in enumerate(seeds):
+        wiggle = 0.4 * (i % 3 - 1)
+        learned = {"rate": 2e-3, "validation": 97.0, "tried": {"0.002": 97.0}, "history": [50.0, 97.0]}
+        records[parity.EQPROP, seed] = {**learned, "accuracy": ours + wiggle}
+        records[parity.BACKPROP, seed] = {**learned, "accuracy": theirs}
+        records[parity.TWIN, seed] = {**learned, "accuracy": theirs - wiggle}
+        records[parity.FLOORS, seed] = {"chance": 10.0, "majority": 10.3, "logistic": 96.0}
+        if i < parity.CONTROL_SEEDS:
+            broken = ((parity.FROZEN, 92.0), (parity.SHUFFLED, shuffled), (parity.FLIPPED, 9.0))
+            for arm, value in broken:
+                records[arm, seed] = {**learned, "accuracy": value + wiggle}
+    return records
+
+
+def test_ten_close_seeds_confirm_parity() -> None:
+    finding = judged(2, accuracies(), SEEDS)
+    assert finding.verdict is Verdict.PASS, finding.reason
+    assert finding.evidence is Evidence.CONFIRMED
+    assert all(control.separated for control in finding.controls)
+
+
+@pytest.mark.parametrize(
+    ("records", "verdict"),
+    [
+        (accuracies(ours=94.0), Verdict.FAIL),
+        (accuracies(ours=97.2, theirs=97.2), Verdict.PARTIAL),
+        (accuracies(ours=10.0, theirs=10.2, shuffled=1.0), Verdict.INCONCLUSIVE),
+        (accuracies(shuffled=98.0), Verdict.INCONCLUSIVE),
+    ],
+    ids=["a real gap", "below 97.5 %", "two arms at chance", "a control that passes"],
+)
+def test_parity_is_not_given_away(records: dict[tuple[str, int], dict[str, Any]], verdict: Verdict) -> None:
+    assert judged(2, records, SEEDS).verdict is verdict
+
+
+def test_three_seeds_say_how_many_are_needed() -> None:
+    finding = judged(2, accuracies(seeds=SEEDS[:3], ours=98.4), SEEDS[:3])
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert "seeds show this margin" in finding.improvements[0]
+
+
+def sequence(sequences: float, error: float) -> dict[str, Any]:
+    gradient = {"error": error, "cosine": 1 - error, "trusted": True, "residual": 0.1}
+    return {"accuracy": sequences, "sequences": sequences, "before": gradient, "after": gradient, "diverged": None}
+
+
+def learned(
+    n: int, *, strong: float = 0.4, alone: float = 0.0, error: float = 0.01
+) -> dict[tuple[str, int], dict[str, Any]]:
+    records = {(transformer.REVERSAL, seed): sequence(100.0, error) for seed in SEEDS[:n]}
+    records[transformer.STRONG, 42] = sequence(100.0, strong)
+    records[transformer.ALONE, 42] = sequence(alone, 0.001)
+    return records
+
+
+def test_three_of_three_show_little_and_ten_of_ten_show_seventy_per_cent() -> None:
+    few = judged(14, learned(3), SEEDS[:3])
+    assert few.verdict is Verdict.INCONCLUSIVE and "36.8 %" in few.reason
+    many = judged(14, learned(10), SEEDS)
+    assert many.verdict is Verdict.PASS and many.evidence is Evidence.CONFIRMED
+
+
+def test_accuracy_without_the_gradient_is_no_success() -> None:
+    assert judged(14, learned(10, error=0.3), SEEDS).verdict is not Verdict.PASS
+
+
+@pytest.mark.parametrize("change", [{"strong": 0.01}, {"alone": 100.0}])
+def test_a_control_that_succeeds_uncalibrates_the_transformer(change: dict[str, float]) -> None:
+    assert judged(14, learned(10, **change), SEEDS).verdict is Verdict.INCONCLUSIVE
+
+
+def test_every_track_copes_with_nothing() -> None:
+    for number in (1, 2, 14, 22):
+        assert judged(number, {}, ()).verdict is Verdict.INCONCLUSIVE
+
+
+def test_more_seeds_only_add_trials() -> None:
+    for module in (spectral_stability, parity, transformer, golden_reference):
+        body = next(t.body for t in registry.ordered() if t.module == module.__name__)
+        few, many = (set(map(repr, body.trials("quick", SEEDS[:n]))) for n in (3, 5))
+        assert few < many
+
+
+def test_a_cell_of_track_22_compares_and_its_controls_are_separated() -> None:
+    body = golden_reference.GoldenReference()
+    seed = 43
+    record = body.measure(Trial("fast", seed))
+    assert record["verdict"] == "PASS" and record["compared"] == 84
+    planted = body.measure(Trial("controls", seed))
+    assert all(control["separated"] for control in planted["controls"])
+
+
+@pytest.mark.slow
+def test_the_four_tracks_run_end_to_end(tmp_path: object) -> None:
+    from assay.verify import verify
+
+    run = verify(1, 2, 14, 22, seeds=3, store=str(tmp_path))
+    verdicts = {finding.number: finding.verdict for finding in run.findings}
+    assert verdicts[1] is Verdict.PASS and verdicts[22] is Verdict.PASS
+    assert not any(finding.failures for finding in run.findings)
+    assert all(control.separated for finding in run.findings for control in finding.controls)
