@@ -72,6 +72,20 @@ def test_a_wrong_but_equivariant_backward_is_caught_by_finite_differences_alone(
     assert any(issue.title == "Gradient is not the derivative" for issue in finding.issues)
 
 
+class SelfEdges(nn.Module):
+    """Distances with the self-edges left in: finite, with a gradient that is not."""
+
+    def forward(self, x):
+        return (x[:, :, None] - x[:, None]).square().sum(-1).sqrt().sum((1, 2))
+
+
+def test_a_gradient_that_is_not_finite_is_never_passed():
+    spec = sym.Symmetry(sym.E(3), inputs=sym.point(), outputs=sym.invariant())
+    finding = sym.audit_symmetry(SelfEdges(), points(), spec, transforms=4)
+    assert finding.verdict is Verdict.FAIL and "not finite" in finding.reason
+    assert finding.issues[0].title == "The gradient is not finite"
+
+
 class Latent(nn.Module):
     """A bias on vectors that is still zero, or a positional table that is."""
 

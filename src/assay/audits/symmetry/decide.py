@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from assay.audits.symmetry.facts import PARTS, Facts, Test
 from assay.audits.symmetry.guards import sensitivity_check
 from assay.audits.symmetry.robustness import Retest
@@ -178,6 +180,7 @@ def _gradients(facts: Facts) -> list[Check]:
             dict.fromkeys(one.name for _, one in sorted(errors, key=lambda pair: -pair[1].relative) if one.broken)
         )
         size = f"off by {worst.relative:.2g}, {worst.excess:.2g} times rounding"
+        size = size if math.isfinite(worst.excess) else "not finite"
         text = f"{generator}: the gradient by {', '.join(names[:3])} is {size}"
         latent = kind == "parameters" and not facts.broken
         outcome = Verdict.PARTIAL if latent else Verdict.FAIL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -184,7 +185,8 @@ def _gradient_only(facts: Facts) -> Iterable[Issue]:
     if bad and not facts.broken:
         worst = max(bad, key=lambda one: one.relative)
         words = {"name": worst.name, "relative": worst.relative}
-        yield _issue(facts, signatures.BACKWARD, f"gradient by {worst.name}", "high", **words)
+        signature = signatures.BACKWARD if math.isfinite(worst.relative) else signatures.NO_GRADIENT
+        yield _issue(facts, signature, f"gradient by {worst.name}", "high", **words)
 
 
 def _latent(facts: Facts) -> Iterable[Issue]:
@@ -218,7 +220,7 @@ def latent_parameters(facts: Facts) -> list[str]:
 
 def _differences(facts: Facts) -> Iterable[Issue]:
     for one in facts.differences:
-        if one.broken:
+        if one.broken and math.isfinite(one.relative):
             signature = signatures.NOT_DERIVATIVE if one.of_autograd else signatures.FORCES
             words = {"what": one.what, "relative": one.relative, "note": one.note}
             yield _issue(facts, signature, ", ".join(one.names[:3]) or one.what, "high", **words)

@@ -6,6 +6,7 @@ minus the gradient of the energy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -151,6 +152,8 @@ def _compare(analytic: float, value: Callable[[float], float], scale: float) -> 
     h = eps ** (1 / 3) * scale
     wide, narrow = ((value(s) - value(-s)) / (2 * s) for s in (2 * h, h))
     own_error = abs(wide - narrow) + eps * abs(value(0.0)) / h
+    if not math.isfinite(analytic) or not math.isfinite(own_error):
+        return True, math.inf
     size = max(abs(analytic), abs(narrow), 1e-300)
     gap = abs(analytic - narrow)
     return gap > SAFETY * own_error and gap > eps ** (1 / 3) * size, gap / size

@@ -13,7 +13,7 @@ from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.layout import jittered
 from assay.audits.symmetry.representations import Representation
-from assay.audits.symmetry.subject import Leaves, Subject
+from assay.audits.symmetry.subject import Leaves, Subject, difference, exact
 from assay.seeding import torch_generator
 
 
@@ -74,7 +74,8 @@ def measure(subject: Subject, draw: Callable[[Group], Elements], *, spreads: dic
             assert bound is not None
             cluster = torch.arange(first_row, first_row + rows).expand(elements.count, rows)
             number = torch.arange(elements.count).unsqueeze(1).expand(elements.count, rows)
-            bad = int((~torch.isfinite(low_there[index].double())).sum())
+            bad = int((~torch.isfinite(low_there[index])).sum())
+            bad += 0 if high_there is None else int((~torch.isfinite(high_there[index])).sum())
             flat = [t.reshape(-1) for t in (low, bound, cluster, number)]
             collected[index].append(
                 (flat[0], None if high is None else high.reshape(-1), flat[1], flat[2], flat[3], bad)
@@ -122,7 +123,7 @@ def output_spreads(subject: Subject) -> dict[int, float]:
             centred = (y - y.mean(dim=0)).abs().reshape(len(y), -1)
             spreads[index] = float((2 * centred.square().sum(dim=1).mean()).sqrt())
         elif other[index].shape == y.shape:
-            spreads[index] = float(torch.linalg.vector_norm(other[index].double() - y.double()))
+            spreads[index] = float(torch.linalg.vector_norm(difference(other[index], y)))
         else:
             spreads[index] = float(torch.linalg.vector_norm(y))
     return spreads
@@ -133,11 +134,6 @@ def norms(gap: Tensor, rows: bool) -> Tensor:
     gap = gap.abs().double()
     flat: Tensor = torch.linalg.vector_norm(gap.reshape(*gap.shape[: 1 + rows], -1), dim=-1)
     return flat.reshape(len(gap), -1)
-
-
-def difference(a: Tensor, b: Tensor) -> Tensor:
-    """a - b, also for integers and booleans."""
-    return a - b if a.is_complex() else a.double() - b.double()
 
 
 def acted(rep: Representation, elements: Elements, x: Tensor) -> Tensor:
@@ -190,9 +186,9 @@ def _perturbed_floor(subject: Subject, case: int, draws: int = 4) -> list[Tensor
             else leaf
             for leaf in subject.cases[case]
         ]
-        moved = [y.detach().cpu().double() for y in subject.run(nudged, model, subject.low_dtype)]
+        moved = [exact(y) for y in subject.run(nudged, model, subject.low_dtype)]
         here = subject.base(case, "low")
-        step = [norms((m - h.double()).unsqueeze(0), subject.rows)[0] for m, h in zip(moved, here, strict=True)]
+        step = [norms(difference(m, h).unsqueeze(0), subject.rows)[0] for m, h in zip(moved, here, strict=True)]
         worst = step if not worst else [torch.maximum(a, b) for a, b in zip(worst, step, strict=True)]
     return [2 * one for one in worst]
 

@@ -7,6 +7,7 @@ backwards and detached components), and the gradient of <u, f(x)> by a parameter
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -115,6 +116,9 @@ def _at_element(
     best = subject.precisions[-1]
     for key, (expected, found) in gaps[best].items():
         error, size = float((found - expected).norm()), float(expected.norm())
+        if not math.isfinite(error):
+            result[key] = (math.inf, 1.0, 1.0)
+            continue
         if best == "high":
             low_expected, low_found = gaps["low"][key]
             bound = float((low_expected - expected).norm()) + float((low_found - found).norm())

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.audits.symmetry.endtoend import difference
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.layout import Coupling, jittered
 from assay.audits.symmetry.representations import Invariant
 from assay.audits.symmetry.spec import SelfTest, self_test
-from assay.audits.symmetry.subject import Leaves, Subject
+from assay.audits.symmetry.subject import Leaves, Subject, difference
 from assay.audits.symmetry.trace import record
 from assay.audits.symmetry.tree import said
 from assay.results import Check, Verdict
@@ -84,10 +83,9 @@ def is_stochastic(subject: Subject) -> float:
     first, second = (subject.values(subject.cases[0], "low") for _ in range(2))
     worst = 0.0
     for index in subject.tested:
-        a, b = first[index].double(), second[index].double()
-        gap = float(torch.where(torch.isnan(a) & torch.isnan(b), torch.zeros_like(a), (a - b).abs()).max())
+        a, gap = first[index], float(torch.nan_to_num(difference(first[index], second[index]).abs()).max())
         # Threads may sum in another order: differences of the size of rounding are not randomness.
-        limit = 64 * torch.finfo(subject.low_dtype).eps * float(torch.nan_to_num(a).abs().max())
+        limit = 64 * torch.finfo(subject.low_dtype).eps * float(torch.nan_to_num(a.abs().double()).max())
         worst = max(worst, gap if gap > limit else 0.0)
     return worst
 
@@ -115,7 +113,7 @@ def finiteness_check(subject: Subject) -> Check:
         subject.output_names[i]
         for i in subject.tested
         for case in range(len(subject.cases))
-        if not bool(torch.isfinite(subject.base(case, "low")[i].double()).all())
+        if not bool(torch.isfinite(subject.base(case, "low")[i]).all())
     ]
     if not bad:
         return Check(name="finiteness", verdict=Verdict.PASS, reason="all outputs are finite")
@@ -215,7 +213,7 @@ def _changed(subject: Subject, index: int, after: Tensor) -> bool:
     if subject.high is not None:
         floor = float(difference(subject.base(0, "low")[index], here).abs().max())
     else:
-        floor = 64 * torch.finfo(subject.low_dtype).eps * float(here.double().abs().max())
+        floor = 64 * torch.finfo(subject.low_dtype).eps * float(here.abs().max())
     return change > floor
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry.representations import Invariant
-from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size
+from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, difference
 from assay.errors import expected
 from assay.seeding import torch_generator
 
@@ -106,10 +106,10 @@ def _coupling(subject: Subject) -> Coupling:
     for index in subject.tested:
         if len(after[index]) < half:
             return Coupling(True, True, float("inf"), 0.0, "an output lost its batch axis")
-        gap = float((after[index][:half].double() - before[index][:half].double()).abs().max())
+        gap = float(difference(after[index][:half], before[index][:half]).abs().max())
         change = max(change, gap)
         if precision == "high":
-            rough = subject.base(0, "low")[index][:half].double() - before[index][:half].double()
+            rough = difference(subject.base(0, "low")[index][:half], before[index][:half])
             floor = max(floor, float(rough.abs().max()))
         else:
             floor = max(floor, 64 * torch.finfo(subject.low_dtype).eps * float(before[index].abs().max()))
@@ -129,8 +129,8 @@ def _mergeable(subject: Subject) -> bool:
     for index in subject.tested:
         if len(double[index]) != 2 * size:
             return False
-        gap = (double[index].double() - torch.cat([once[index]] * 2).double()).abs().max()
-        limit = torch.finfo(subject.low_dtype).eps * float(once[index].double().abs().max())
+        gap = difference(double[index], torch.cat([once[index]] * 2)).abs().max()
+        limit = torch.finfo(subject.low_dtype).eps * float(once[index].abs().max())
         if not (float(gap) <= 64 * limit or bool(torch.isnan(gap))):
             return False
     return True

@@ -71,6 +71,13 @@ LATENT = Signature(
     "remove the parameter (a bias on vectors, a positional table) or build the constraint into the layer",
     shown_by="gradient",
 )
+NO_GRADIENT = Signature(
+    "The gradient is not finite",
+    "the forward pass is finite, the gradient by {name} is not: the derivative of a square root, norm or angle at zero "
+    "(self-edges, equal points)",
+    "leave self-edges out, or take the square root of the squared norm plus a small constant",
+    shown_by="gradient",
+)
 NOT_DERIVATIVE = Signature(
     "Gradient is not the derivative",
     "autograd by {what} and finite differences differ by {relative:.2g}: a detach(), a straight-through trick or "

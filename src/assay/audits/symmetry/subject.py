@@ -249,6 +249,11 @@ def exact(x: Tensor) -> Tensor:
     return x.to(torch.complex128) if x.is_complex() else x.to(torch.float64) if x.is_floating_point() else x
 
 
+def difference(a: Tensor, b: Tensor) -> Tensor:
+    """a - b, also for integers and booleans; complex numbers stay complex."""
+    return a - b if a.is_complex() or b.is_complex() else a.double() - b.double()
+
+
 def _draw(sample: Any, inputs: int, seed: int) -> list[Any]:
     if callable(sample) and not isinstance(sample, nn.Module):
         return [sample(inputs, torch_generator(seed, "inputs"))]
