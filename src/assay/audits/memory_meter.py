@@ -36,11 +36,11 @@ def measure_peak(call: Callable[[], Any]) -> Peak:
     return Peak(meter.peak, meter.alive, meter.peak_tensors)
 
 
-class _Meter(TorchDispatchMode):
+class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operation below autograd, forward and backward."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.alive = self.peak = self.peak_tensors = 0
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
 

@@ -1,0 +1,145 @@
+"""assay audit gradient, stability, memory and kernel: the audits of learning rules and relaxations, by import path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.subjects import load, make
+from assay.errors import InputError, expected, unknown
+
+if TYPE_CHECKING:
+    from assay.results import Finding
+
+Model = Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")]
+Sample = Annotated[
+    str | None, typer.Option(help="pkg.module:name of (x, y), or of a function; by default `sample` beside the model.")
+]
+RuleName = Annotated[str, typer.Option(help="eqprop, backprop, or pkg.module:name of a rule.")]
+Beta = Annotated[float, typer.Option(help="Nudge of eqprop.")]
+NudgeName = Annotated[str, typer.Option(help="Estimator of eqprop: one-sided, centered, holomorphic(8), tangent, ...")]
+Out = Annotated[Path | None, typer.Option(help="Folder for report.md, index.html and finding.json.")]
+Seed = Annotated[int, typer.Option(help="Root seed.")]
+
+
+def audit_gradient(
+    model: Model,
+    sample: Sample = None,
+    rule: RuleName = "eqprop",
+    beta: Beta = 0.1,
+    nudge: NudgeName = "centered",
+    limit: Annotated[float | None, typer.Option(help="Largest relative error of any parameter.")] = None,
+    seed: Seed = 0,
+    out: Out = None,
+) -> None:
+    """Does the learning rule give the gradient of the loss, parameter by parameter?"""
+    from assay.audits.gradient import audit_gradient as audit
+
+    x, y = _pair(model, sample)
+    finding = audit(_model(model), x, y, rule=_rule(rule, beta, nudge), seed=seed, limit=limit, subject=model)
+    _finish(finding, f"assay audit gradient {model} --rule {rule} --beta {beta:g} --nudge '{nudge}' --seed {seed}", out)
+
+
+def audit_stability(
+    model: Model,
+    sample: Sample = None,
+    limit: Annotated[float, typer.Option(help="Largest Lipschitz constant of one step.")] = 1.0,
+    sweeps: Annotated[int, typer.Option(help="Sweeps the relaxation is followed for.")] = 200,
+    seed: Seed = 0,
+    out: Out = None,
+) -> None:
+    """Is the map that the model repeats a contraction on these inputs, and does it come to rest?"""
+    from assay.audits.stability import audit_stability as audit
+
+    given = _loaded(model, sample)
+    x = given[0] if isinstance(given, tuple) else given
+    finding = audit(_model(model), x, limit=limit, sweeps=sweeps, seed=seed, subject=model)
+    _finish(finding, f"assay audit stability {model} --limit {limit:g} --sweeps {sweeps} --seed {seed}", out)
+
+
+def audit_memory(
+    model: Model,
+    sample: Sample = None,
+    rule: RuleName = "eqprop",
+    beta: Beta = 0.1,
+    nudge: NudgeName = "centered",
+    limit: Annotated[float, typer.Option(help="Largest growth of the peak, as a share.")] = 0.05,
+    out: Out = None,
+) -> None:
+    """Does a gradient need more memory the longer the relaxation runs?"""
+    from assay.audits.memory import audit_memory as audit
+
+    x, y = _pair(model, sample)
+    finding = audit(_model(model), x, y, rule=_rule(rule, beta, nudge), limit=limit, subject=model)
+    _finish(finding, f"assay audit memory {model} --rule {rule} --beta {beta:g} --nudge '{nudge}'", out)
+
+
+def audit_kernel(
+    kernel: Annotated[str, typer.Argument(help="eager, fast, population, or pkg.module:name of a kernel.")] = "fast",
+    seed: Seed = 0,
+    beta: Annotated[float, typer.Option(help="Nudge.")] = 0.2,
+    out: Out = None,
+) -> None:
+    """Does fast code compute what the NumPy reference computes, sweep by sweep and gradient by gradient?"""
+    from assay.audits.kernel import audit_kernel as audit
+
+    subject: Any = load(kernel) if ":" in kernel else kernel
+    finding = audit(subject, seed=seed, beta=beta, subject=kernel)
+    _finish(finding, f"assay audit kernel {kernel} --seed {seed} --beta {beta:g}", out)
+
+
+def _model(path: str) -> Any:
+    from torch import nn
+
+    found = make(path, nn.Module)
+    if not isinstance(found, nn.Module):
+        raise expected("a torch.nn.Module, or a function that returns one", given=f"{path}: {type(found).__name__}")
+    return found
+
+
+def _rule(name: str, beta: float, nudge: str) -> Any:
+    from assay.rules import Backprop, EqProp
+
+    if ":" in name:
+        found = load(name)
+        return found() if isinstance(found, type) or not hasattr(found, "backward") else found
+    if name not in ("eqprop", "backprop"):
+        raise InputError(unknown("rule", name, ("eqprop", "backprop", "pkg.module:name")))
+    return EqProp(beta=beta, nudge=nudge) if name == "eqprop" else Backprop()
+
+
+def _loaded(model: str, sample: str | None) -> Any:
+    from torch import Tensor
+
+    path = sample if sample is not None else f"{model.partition(':')[0]}:sample"
+    return make(path, Tensor, tuple, list)
+
+
+def _pair(model: str, sample: str | None) -> tuple[Any, Any]:
+    given = _loaded(model, sample)
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise expected("a sample (x, y): inputs and class indices", given=type(given).__name__, do="pass --sample")
+    return given[0], given[1]
+
+
+def _finish(finding: Finding, rerun: str, out: Path | None) -> None:
+    """Print the finding in a few lines, write its renderings if asked, and leave with the code of its verdict."""
+    finding = finding.model_copy(update={"rerun": rerun})
+    lines = [f"{finding.verdict}  {finding.subject}: {finding.reason}", finding.key_finding]
+    lines += [f"  {check.verdict:13} {check.name}: {check.reason}" for check in finding.checks]
+    lines += [
+        f"  {'told apart' if control.separated else 'CONFUSED':13} {control.kind} {control.name}: {control.observed}"
+        for control in finding.controls
+    ]
+    typer.echo("\n".join(filter(None, lines)))
+    if out is not None:
+        from assay.reports import save_report
+
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "finding.json").write_text(finding.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        for name in ("report.md", "index.html"):
+            save_report(finding, out / name)
+        typer.echo(f"written to {out}")
+    raise typer.Exit(finding.verdict.exit_code)
