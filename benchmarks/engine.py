@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # workers import cells from this module by its name
+
 from assay.engine import LocalExecutor, RayExecutor, Store, StoredCell, content_key, execute
 from assay.protocols import Cell, CellEvent, CellResult, Executor
 

@@ -4,10 +4,10 @@
     python -m benchmarks.scale_model                                 # the table of docs/scale.md
     python -m benchmarks.scale_model --cells 1000000 --nodes 1000 --cores 8 --seconds 60
 
-An event simulation. One driver serves completions one after another, each taking as long as was measured; a core goes on
-at once with the cell queued behind the finished one and waits only when the driver is behind. Nodes fail at random and
-come back; what they were running is run again. Not in the model: the network, Ray's own scheduler (its measured rate is
-printed beside), and stragglers beyond the spread of cell times.
+An event simulation. One driver serves completions one after another, each taking as long as was measured; a core goes
+on at once with the cell queued behind the finished one and waits only when the driver is behind. Nodes fail at random
+and come back; what they were running is run again. Not in the model: the network, Ray's own scheduler, and stragglers
+beyond the spread of cell times.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def simulate(scenario: Scenario) -> Outcome:
 
 
 def store_seconds(cells: int, measured: dict[str, float]) -> tuple[float, float]:
-    """Seconds the store operations of so many cells take: on the measured disk, on an object store (assumed latency)."""
+    """Seconds the store operations of so many cells take: on the measured disk, and on an object store (assumed)."""
     names = {
         "read when planned": "microseconds to read a cell", "claim": "microseconds to claim a cell",
         "read when claimed": "microseconds to read a cell", "write": "microseconds a cell in a durable batch of 64",
