@@ -36,6 +36,8 @@ def _app() -> typer.Typer:
     import typer
 
     from assay.cli import (
+        audit_credit,
+        audit_equilibrium,
         audit_symmetry,
         bench,
         compare,
@@ -43,6 +45,7 @@ def _app() -> typer.Typer:
         describe,
         plan,
         report,
+        reproduce,
         selftest,
         tracks,
         tune,
@@ -71,8 +74,14 @@ def _app() -> typer.Typer:
     app.command("view")(view.view_command)
     app.command("bench", cls=ManyValues)(bench.bench_command)
     app.command("tune", cls=ManyValues)(tune.tune_command)
+    app.command("reproduce", cls=reproduce.ReproduceCommand)(reproduce.reproduce_command)
     app.add_typer(data.data_app, name="data")
-    audit = group("Audit your own model: symmetry, credit, gradient, ...")
+    audit = group("Audit your own model: symmetry, credit, gradient, stability, memory, kernel.")
     audit.command("symmetry")(audit_symmetry.audit_symmetry)
+    audit.command("credit")(audit_credit.audit_credit)
+    audit.command("gradient")(audit_equilibrium.audit_gradient)
+    audit.command("stability")(audit_equilibrium.audit_stability)
+    audit.command("memory")(audit_equilibrium.audit_memory)
+    audit.command("kernel")(audit_equilibrium.audit_kernel)
     app.add_typer(audit, name="audit")
     return app
