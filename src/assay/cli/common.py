@@ -7,22 +7,21 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from assay.results import Verdict
-
 if TYPE_CHECKING:
     from rich.console import Console
 
     from assay.config import Settings
+    from assay.results import Verdict
 
 PIPED_WIDTH = 120
 
-SIGNS = {
-    Verdict.PASS: ("✓", "green"),
-    Verdict.PARTIAL: ("◐", "yellow"),
-    Verdict.STUB: ("○", "bright_black"),
-    Verdict.INCONCLUSIVE: ("?", "yellow"),
-    Verdict.FAIL: ("✗", "red"),
-    Verdict.ERROR: ("!", "magenta"),
+SIGNS: dict[str, tuple[str, str]] = {
+    "PASS": ("✓", "green"),
+    "PARTIAL": ("◐", "yellow"),
+    "STUB": ("○", "bright_black"),
+    "INCONCLUSIVE": ("?", "yellow"),
+    "FAIL": ("✗", "red"),
+    "ERROR": ("!", "magenta"),
 }
 
 
