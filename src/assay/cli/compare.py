@@ -9,10 +9,10 @@ import typer
 
 from assay.cli.common import console, sign
 from assay.errors import ConfigError, unknown
-from assay.results import Verdict, load_run
 
 if TYPE_CHECKING:
     from assay.reports.compare import ClaimChange, Comparison
+    from assay.results import Verdict
 
 FAIL_ON = ("never", "regression", "change")
 _SIGN = {"same": "=", "better": "↑ better", "worse": "↓ worse", "added": "+ added", "missing": "- missing"}
@@ -29,6 +29,7 @@ def compare_command(
     if fail_on not in FAIL_ON:
         raise ConfigError(unknown("value of --fail-on", fail_on, FAIL_ON))
     from assay.reports.compare import compare
+    from assay.results import load_run
 
     first, second = load_run(before), load_run(after)
     result = compare(first, second)
