@@ -77,7 +77,7 @@ def audit_kernel(
         experiment=f"{len(asked)} problems in {', '.join(precisions)}; {sweeps[0]} free and {sweeps[1]} nudged sweeps, "
         f"beta {beta:g}; the reference is NumPy in float64 and shares no code with torch.",
         key_finding=f"{len(compared)} quantities compared; the largest error is {worst.error:.2g} ({worst.quantity}, "
-        f"{worst.problem}, {worst.precision}), {worst.share:.0%} of what rounding allows.",
+        f"{worst.problem}, {worst.precision}), {worst.share:.2g} times what rounding allows.",
         score=decision.score,
         evidence=stats.evidence_level(
             kind="deterministic", n=len(compared), fixed_beforehand=True,
