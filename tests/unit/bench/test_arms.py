@@ -82,13 +82,13 @@ def test_arms_of_one_model_start_from_the_same_weights_at_the_same_seed() -> Non
 @pytest.mark.parametrize("rule", [r for r in RULES if r != "seed"])
 def test_every_rule_learns_blobs(rule: str) -> None:
     task = tasks.blobs(train=600, validation=50, test=300, separation=4.0)
-    settings = Settings(hidden=(32, 16), epochs=4, learning_rate=5e-3)
+    settings = Settings(hidden=(32, 16), epochs=3, learning_rate=1e-2)
     assert fit(build(Arm(rule), settings, task, seed=0), task, settings, seed=0).test_accuracy > 0.9
 
 
 def test_the_seeds_arm_learns_blobs_and_its_gradient_agrees_with_backprop_through_time() -> None:
     task = tasks.blobs(train=600, validation=50, test=300, separation=4.0)
-    settings = Settings(hidden=(32,), epochs=4, learning_rate=5e-3, sweeps=(30, 30), beta=0.22)
+    settings = Settings(hidden=(16,), epochs=2, learning_rate=1e-2, sweeps=(30, 30), beta=0.22)
     built = build(find_arm("seed"), settings, task, seed=0)
     assert fit(built, task, settings, seed=0).test_accuracy > 0.9
     agreement = gradient_agreement(built, task.train.x[:64], task.train.y[:64])
