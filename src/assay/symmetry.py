@@ -87,6 +87,14 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.groups import Group as Group
     from assay.audits.symmetry.groups import matrix_group as matrix_group
     from assay.audits.symmetry.irreps import irreps as irreps
+    from assay.audits.symmetry.logger import EquivarianceLogger as EquivarianceLogger
+    from assay.audits.symmetry.quick import assert_equivariant as assert_equivariant
+    from assay.audits.symmetry.quick import audit_equivariance as audit_equivariance
+    from assay.audits.symmetry.quick import audit_images as audit_images
+    from assay.audits.symmetry.quick import audit_invariance as audit_invariance
+    from assay.audits.symmetry.quick import audit_permutations as audit_permutations
+    from assay.audits.symmetry.quick import audit_se3 as audit_se3
+    from assay.audits.symmetry.quick import audit_so3 as audit_so3
     from assay.audits.symmetry.representations import Representation as Representation
     from assay.audits.symmetry.representations import custom as custom
     from assay.audits.symmetry.representations import invariant as invariant
@@ -96,3 +104,5 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.representations import tensor as tensor
     from assay.audits.symmetry.representations import vector as vector
     from assay.audits.symmetry.spec import Symmetry as Symmetry
+    from assay.audits.symmetry.template import seed_template as seed_template
+    from assay.audits.symmetry.versus import against as against

@@ -20,10 +20,13 @@ MOST = 64
 
 
 class Reshaped(Representation):
-    """A representation of a view of the tensor: flattened vectors, nodes merged with the batch, flattened images."""
+    """A representation of a view of the tensor: flattened vectors, nodes merged with the batch, flattened images.
 
-    def __init__(self, rep: Representation, shape: tuple[int, ...]) -> None:
-        self.rep, self.shape = rep, shape
+    ``plain`` leaves the view out of the name: where it only adds an axis for the batch.
+    """
+
+    def __init__(self, rep: Representation, shape: tuple[int, ...], *, plain: bool = False) -> None:
+        self.rep, self.shape, self.plain = rep, shape, plain
 
     @property
     def parts(self) -> frozenset[str]:
@@ -33,11 +36,11 @@ class Reshaped(Representation):
         return self.rep.act(elements, x.reshape(len(x), *self.shape)).reshape(x.shape)
 
     def __repr__(self) -> str:
-        return f"{self.rep!r} of a view {list(self.shape[1:])}"
+        return repr(self.rep) if self.plain else f"{self.rep!r} of a view {list(self.shape[1:])}"
 
 
 class Conjugate(Representation):
-    """rho(g^-1)^T for orthogonal rho by another convention: a flipped axis or a transposed matrix."""
+    """rho(g^-1) in place of rho(g): another convention, as after a transposed matrix or a flipped axis."""
 
     def __init__(self, rep: Representation, group: Group) -> None:
         self.rep, self.group = rep, group

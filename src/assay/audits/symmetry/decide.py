@@ -79,18 +79,17 @@ def _where_it_breaks(facts: Facts) -> str:
         mine = [one for one in facts.broken if one.generator == named[0]]
         test = max(mine, key=lambda one: one.judgement.excess)
     text = f"{test.generator}: {said(test.errors.output)} has {test.judgement.reason}"
+    name = facts.locations[named[0]].module if named else None
+    where = f"'{name}' ({module_type(facts, name)})" if name else f"the model's own code ({module_type(facts, '')})"
     wrong = [str(one) for several in facts.alternatives.values() for one in several]
     if wrong:
-        return f"{text}; your test may be wrong: {wrong[0]}"
-    if named:
-        location = facts.locations[named[0]]
-        unusual = location.first_unexpected
-        if location.first is None and unusual is None:
-            return f"{text}; no single module could be named"
-        name = location.module if location.first is not None else unusual.event.module if unusual is not None else None
-        where = f"'{name}' ({module_type(facts, name)})" if name else f"the model's own code ({module_type(facts, '')})"
-        return f"the first module that breaks {named[0]} is {where}; {text}"
-    return text
+        other = "" if name is None else f"; if the declaration is right, the first module to look at is {where}"
+        return f"{text}; your test may be wrong: {wrong[0]}{other}"
+    if not named:
+        return text
+    if name is None:
+        return f"{text}; no single module could be named"
+    return f"the first module that breaks {named[0]} is {where}; {text}"
 
 
 def module_type(facts: Facts, name: str | None) -> str:

@@ -105,8 +105,10 @@ def _coupled(facts: Facts) -> Iterable[Issue]:
 
 def _broken_modules(facts: Facts) -> Iterable[Issue]:
     """One issue per place: generators that break at the same module share one."""
-    if any(facts.alternatives.values()) or facts.stochastic:
+    if facts.stochastic:
         return
+    # If another declaration fits, the model may be right: its modules come second then.
+    severity: Severity = "medium" if any(facts.alternatives.values()) else "high"
     places: dict[tuple[str, str], tuple[Signature, list[str]]] = {}
     for generator in facts.broken_generators:
         location = facts.locations.get(generator)
@@ -118,7 +120,7 @@ def _broken_modules(facts: Facts) -> Iterable[Issue]:
         found = Signature(
             signature.title, f"{', '.join(generators)}: {signature.cause}{rare}", signature.fix, signature.shown_by
         )
-        yield _issue(facts, found, where, "high")
+        yield _issue(facts, found, where, severity)
     for generator in facts.broken_generators:
         yield from _further(facts, generator)
     if not facts.broken_generators and facts.broken:

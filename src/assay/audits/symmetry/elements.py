@@ -40,13 +40,3 @@ class Elements:
     def cat(several: Sequence[Elements]) -> Elements:
         """All elements of several batches, in order."""
         return Elements({name: torch.cat([one.parts[name] for one in several]) for name in several[0].parts})
-
-    def moves(self) -> frozenset[str]:
-        """Names of the parts that differ from those of some other element or from a neutral one."""
-        return frozenset(name for name, part in self.parts.items() if not _neutral(part))
-
-
-def _neutral(part: Tensor) -> bool:
-    if part.ndim == 3 and part.shape[-1] == part.shape[-2]:
-        return bool((part == torch.eye(part.shape[-1], dtype=part.dtype)).all())
-    return False

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.layout import Coupling, jittered
 from assay.audits.symmetry.representations import Invariant
@@ -20,7 +22,7 @@ from assay.seeding import torch_generator
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """For each input the group acts on, the declared outputs that react to it; and generators that move no input."""
+    """For each input the group acts on, the declared outputs that react to it."""
 
     reacts: dict[str, tuple[str, ...]]
     outputs: tuple[str, ...]
@@ -193,9 +195,8 @@ def sensitivity_check(found: Sensitivity) -> Check:
     return Check(name=name, verdict=Verdict.PASS, reason="every output reacts to the inputs the group acts on")
 
 
-def moved_by(subject: Subject, draw: object) -> bool:
+def moved_by(subject: Subject, draw: Callable[[Group], Elements]) -> bool:
     """Whether the elements a generator draws change any input at all."""
-    assert callable(draw)
     elements = draw(subject.group(0))
     moved = subject.transformed(subject.cases[0], elements)
     return any(

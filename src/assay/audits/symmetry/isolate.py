@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.symmetry import tree
-from assay.audits.symmetry.candidates import candidates
+from assay.audits.symmetry.candidates import Reshaped, candidates
 from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.endtoend import acted
 from assay.audits.symmetry.groups import Group
@@ -178,7 +178,7 @@ class _Probe:
     def _options(self, x: Tensor, module: nn.Module) -> list[Representation]:
         batch = self._batch(x)
         shape = tuple(x.shape) if len(x) == batch else (batch, len(x) // batch, *x.shape[1:])
-        return [_Regrouped(rep, shape) for rep in candidates(shape, self.element, self.group, module=module)]
+        return [Reshaped(rep, shape, plain=True) for rep in candidates(shape, self.element, self.group, module=module)]
 
     def _batch(self, x: Tensor) -> int:
         """Inputs along axis 0: nodes merged with the batch are taken apart, what has no batch axis is one input."""
@@ -195,23 +195,6 @@ class _Probe:
                 (rep.act(self.element, lows[0].unsqueeze(0))[0] - carried).norm()
             )
         return 0.0 if error == 0 else error / bound if bound else float("inf")
-
-
-class _Regrouped(Representation):
-    """A candidate for the view ``shape`` acting on the tensor as the module sees it."""
-
-    def __init__(self, rep: Representation, shape: tuple[int, ...]) -> None:
-        self.rep, self.shape = rep, shape
-
-    @property
-    def parts(self) -> frozenset[str]:
-        return self.rep.parts
-
-    def act(self, elements: Elements, x: Tensor) -> Tensor:
-        return self.rep.act(elements, x.reshape(len(x), *self.shape)).reshape(x.shape)
-
-    def __repr__(self) -> str:
-        return repr(self.rep)
 
 
 def _leaves(call: Call) -> list[tuple[str, Any]]:

@@ -49,6 +49,11 @@ class Place:
         return self.fits or (self.gram_excess is not None and self.gram_excess <= 1.0 and not self.centred)
 
     @property
+    def blamed(self) -> str:
+        """The module to blame: of an inconsistent input, the one whose code made it."""
+        return self.event.parent if self.event.kind == "enter" else self.event.module
+
+    @property
     def fits(self) -> bool:
         """Some candidate representation fits within rounding."""
         return self.excess <= 1.0
@@ -68,11 +73,9 @@ class Location:
 
     @property
     def module(self) -> str | None:
-        """Name of the module to blame: of an inconsistent input, the one whose code made it."""
-        if self.first is None:
-            return None
-        event = self.first.event
-        return event.parent if event.kind == "enter" else event.module
+        """Name of the module to blame: the first that fits no representation, else the first of an unusual one."""
+        place = self.first or self.first_unexpected
+        return None if place is None else place.blamed
 
     @property
     def where(self) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from assay.audits.symmetry.candidates import Conjugate, candidates
+from assay.audits.symmetry.candidates import Conjugate, Reshaped, candidates
 from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.endtoend import compare, measure
 from assay.audits.symmetry.representations import Invariant, Representation
@@ -75,7 +75,7 @@ def _options(shape: tuple[int, ...], elements: Elements, subject: Subject) -> li
     lead = shape if subject.rows else (1, *shape)
     tried = candidates(lead, elements, group)
     tried += [Conjugate(rep, group) for rep in tried[1:]]
-    return [rep if subject.rows else Unstacked(rep) for rep in tried]
+    return [rep if subject.rows else Reshaped(rep, lead, plain=True) for rep in tried]
 
 
 def _output_options(subject: Subject, index: int, elements: Elements) -> list[Representation]:
@@ -114,25 +114,8 @@ def _holds(subject: Subject, elements: Elements, names: list[str]) -> bool:
     return bool(judged) and all(one.label in ("EXACT", "FLOAT-LIMITED") for one in judged)
 
 
-class Unstacked(Representation):
-    """A candidate made for [1, *shape] acting on [*shape]."""
-
-    def __init__(self, rep: Representation) -> None:
-        self.rep = rep
-
-    @property
-    def parts(self) -> frozenset[str]:
-        return self.rep.parts
-
-    def act(self, elements: Elements, x: Tensor) -> Tensor:
-        return self.rep.act(elements, x.unsqueeze(1)).squeeze(1)
-
-    def __repr__(self) -> str:
-        return repr(self.rep)
-
-
 def _is_invariant(rep: Representation) -> bool:
-    return isinstance(rep, Invariant) or (isinstance(rep, Unstacked) and isinstance(rep.rep, Invariant))
+    return isinstance(rep, Invariant) or (isinstance(rep, Reshaped) and isinstance(rep.rep, Invariant))
 
 
 def _plain(rep: Representation) -> str:
