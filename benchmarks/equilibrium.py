@@ -251,8 +251,8 @@ def frontier(options: argparse.Namespace) -> list[str]:
     for name, widths in arms:
         epochs, seeds, batch = (30, options.seeds, 32) if name == "digits" else (3, 1, 128)
         lines += [f"## {name}, {'-'.join(map(str, widths))}", "",
-                  f"{seeds} seed(s) (split, initialisation, order), Adam 2e-3, cosine, {epochs} epochs, batches of {batch},",
-                  "noise 0.15; mean and sample standard deviation in percent. Time: CPU, one gradient of one batch, relative",
+                  f"{seeds} seed(s) (split, initialisation, order), Adam 2e-3, cosine, {epochs} epochs, batch {batch},",
+                  "noise 0.15; mean and sample standard deviation in percent. Time: CPU of one gradient, relative",
                   "to backprop of the feed-forward net, at these widths and at hidden width 512 with batch 128.", "",
                   "| schedule | validation | test | test - backprop | time / backprop | at 512 |",
                   "|---|---|---|---|---|---|"]

@@ -116,13 +116,17 @@ class EnergyAttention(EquilibriumModule):
         return tuple(new)
 
     def energy(self, clamped: ClampedTokens, state: State) -> Tensor:
+        total = self.coupling(clamped, state) + 0.5 * (state[0] * state[0]).sum((1, 2))
+        for layer, units in enumerate(state[1:]):
+            total = total + self.gamma ** (layer + 1) * self.activation.cost(units).sum((1, 2))
+        return total
+
+    def coupling(self, clamped: ClampedTokens, state: State) -> Tensor:
         h, values = self._split(state[0]), clamped.values.to(state[0].dtype)
         scores = clamped.scores + self.scale * self.gamma * (h @ values.transpose(-1, -2))
-        attended = 0.5 * (h * h).sum((1, 2, 3)) - _logsumexp(scores).sum((1, 2)) / (self.scale * self.gamma)
-        total: Tensor = attended
+        total: Tensor = -_logsumexp(scores).sum((1, 2)) / (self.scale * self.gamma)
         for layer, (below, units) in enumerate(itertools.pairwise(state)):
-            cost = self.activation.cost(units) - units * self._drive(layer, below)
-            total = total + self.gamma ** (layer + 1) * cost.sum((1, 2))
+            total = total - self.gamma ** (layer + 1) * (units * self._drive(layer, below)).sum((1, 2))
         return total
 
     def logits(self, state: State) -> Tensor:
@@ -163,4 +167,5 @@ class EnergyAttention(EquilibriumModule):
 def _logsumexp(scores: Tensor) -> Tensor:
     """Log of the sum of exponentials over the last axis, also for complex scores."""
     top = scores.real.amax(-1, keepdim=True) if scores.is_complex() else scores.amax(-1, keepdim=True)
-    return torch.log(torch.exp(scores - top).sum(-1)) + top.squeeze(-1)
+    result: Tensor = torch.log(torch.exp(scores - top).sum(-1)) + top.squeeze(-1)
+    return result

@@ -114,10 +114,16 @@ class EnergyConv(EquilibriumModule):
         return tuple(new)
 
     def energy(self, clamped: ClampedImages, state: State) -> Tensor:
+        total = self.coupling(clamped, state)
+        for layer, units in enumerate(state):
+            total = total + self.gamma ** (layer + 1) * self.activation.cost(units).sum((1, 2, 3))
+        return total
+
+    def coupling(self, clamped: ClampedImages, state: State) -> Tensor:
         total = torch.zeros((), dtype=state[0].dtype, device=state[0].device)
         for layer, units in enumerate(state):
             drive = clamped.drive if layer == 0 else self._drive(layer, state[layer - 1])
-            total = total + self.gamma ** (layer + 1) * (self.activation.cost(units) - units * drive).sum((1, 2, 3))
+            total = total - self.gamma ** (layer + 1) * (units * drive).sum((1, 2, 3))
         return total
 
     def logits(self, state: State) -> Tensor:

@@ -58,6 +58,10 @@ class EquilibriumModule(nn.Module, ABC):
     @abstractmethod
     def energy(self, clamped: Any, state: State) -> Tensor: ...
 
+    def coupling(self, clamped: Any, state: State) -> Tensor:
+        """The part of the energy that depends on parameters; the cost R of the units does not and may be left out."""
+        return self.energy(clamped, state)
+
     @abstractmethod
     def logits(self, state: State) -> Tensor: ...
 
@@ -104,14 +108,17 @@ class EquilibriumModule(nn.Module, ABC):
         phases = len(state[0]) // len(clamped.x)
         with torch.enable_grad():
             # Clamped again because the input drive depends on parameters too; the states are constants here.
-            energies = self.energy(self.clamp(clamped.x).repeat(phases), tuple(s.detach() for s in state))
+            energies = self.coupling(self.clamp(clamped.x).repeat(phases), tuple(s.detach() for s in state))
             total = (weights * energies).sum()
             self._add_gradient(total.real if total.is_complex() else total)
 
     def slopes(self, clamped: Any, state: State) -> tuple[Tensor, ...]:
-        """dE/ds, differentiable in the parameters; a model without an energy gives minus its vector field."""
+        """dE/ds as far as it depends on parameters, and differentiable in them.
+
+        A model without an energy gives minus its vector field.
+        """
         leaves = tuple(s.detach().requires_grad_() for s in state)
-        return torch.autograd.grad(self.energy(clamped, leaves).sum(), leaves, create_graph=True)
+        return torch.autograd.grad(self.coupling(clamped, leaves).sum(), leaves, create_graph=True)
 
     def add_tangent_gradient(self, clamped: Any, state: State, direction: State, weight: float) -> None:
         with torch.enable_grad():

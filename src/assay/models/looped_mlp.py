@@ -104,9 +104,11 @@ class LoopedMLP(EquilibriumModule):
     def energy(self, clamped: ClampedLoop, state: State) -> Tensor:
         if not self.tied:
             raise expected("tied weights for an energy", given="an untied LoopedMLP", do="use tied=True")
+        return self.activation.cost(state[0]).sum(1) + self.coupling(clamped, state)
+
+    def coupling(self, clamped: ClampedLoop, state: State) -> Tensor:
         (h,) = state
-        feedback = 0.5 * (h @ clamped.loop.to(h.dtype))
-        return (self.activation.cost(h) - h * (clamped.drive + feedback)).sum(1)
+        return -(h * (clamped.drive + 0.5 * (h @ clamped.loop.to(h.dtype)))).sum(1)
 
     def logits(self, state: State) -> Tensor:
         (h,) = state
