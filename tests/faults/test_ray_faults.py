@@ -142,6 +142,24 @@ def test_findings_are_the_same_bytes_on_both_engines(nodes: Nodes, tmp_path: Pat
     assert "planted at seed 43" in local[0] and "threads [1.0]" in local[0]
 
 
+@pytest.mark.slow
+def test_a_benchmark_finds_the_same_on_both_engines(nodes: Nodes, tmp_path: Path) -> None:
+    """Everything but the measured times; those have a unit of time or are ratios of times."""
+    from assay.bench import bench
+
+    def findings(executor: Any, folder: str) -> list[dict[str, Any]]:
+        found = []
+        run = bench("digits", seeds=2, settings={"epochs": 1}, executor=executor, store=tmp_path / folder)
+        for finding in run.findings:
+            data = finding.model_dump(mode="json", exclude={"seconds", "key_finding"})
+            data["measurements"] = [each for each in data["measurements"] if "time" not in each["name"]]
+            found.append(data)
+        return found
+
+    local = findings(LocalExecutor(2), "local")
+    assert local[0]["measurements"] and findings(nodes.executor, "ray") == local
+
+
 def test_no_more_of_a_plan_is_with_ray_than_its_window(nodes: Nodes, tmp_path: Path) -> None:
     drawn = finished = worst = 0
 

@@ -38,8 +38,9 @@ class WorkerProcess:
         environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         environment[IN_WORKER] = _main_script() or os.environ.get(IN_WORKER, "")
         with theirs:
+            program = f"from assay.engine.worker import main; main({theirs.fileno()})"
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "assay.engine.worker", str(theirs.fileno())],
+                [sys.executable, "-P", "-c", program, *sys.argv[1:]],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
                 env=environment, start_new_session=True,
             )

@@ -118,7 +118,7 @@ class RayExecutor:
             options.setdefault("address", "local")
         try:
             ray.init(**options)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        except Exception as error:  # Ray raises plain ones too, as when a node does not come up in time
             place = self.address or "this machine"
             check = f"ray status --address {self.address or 'auto'}"
             raise AssayError(f"cannot start or reach Ray at {place}: {error}; check: {check}") from None

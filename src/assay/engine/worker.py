@@ -1,7 +1,7 @@
 """What runs inside a worker process: one cell at a time, one torch thread, every error turned into data.
 
-Started as ``python -m assay.engine.worker FD``. Cells come and outcomes go as lines of JSON over one socket: nothing is
-pickled, and a worker that is killed can damage nobody's channel but its own.
+Cells come and outcomes go as lines of JSON over one socket: nothing is pickled, and a worker that is killed can damage
+nobody's channel but its own.
 """
 
 from __future__ import annotations
@@ -98,11 +98,6 @@ def _load_main_script() -> None:
     if not script or getattr(sys.modules["__main__"], "__file__", None) == script:
         return
     module = types.ModuleType("__mp_main__")
-    module.__file__ = script
+    module.__file__ = sys.argv[0] = script
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
     module.__dict__.update(runpy.run_path(script, run_name="__mp_main__"))
-
-
-if __name__ == "__main__":
-    # Through the importable module, so that ``__main__`` is free to become the user's script.
-    importlib.import_module("assay.engine.worker").main(int(sys.argv[1]))

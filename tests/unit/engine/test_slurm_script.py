@@ -1,0 +1,46 @@
+"""The SLURM script is valid shell and says what it needs when Ray does not come up."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "docs" / "examples" / "slurm" / "assay-ray.sbatch"
+
+STUBS = {
+    "scontrol": "#!/bin/bash\nprintf 'one\\ntwo\\nthree\\n'\n",
+    "srun": '#!/bin/bash\necho "srun $*" >> "$LOG"\n[[ "$*" == *hostname* ]] && echo 10.0.0.1 && exit 0\nsleep 60\n',
+    "ray": '#!/bin/bash\necho "ray $*" >> "$LOG"\nexit "${RAY_CODE:-0}"\n',
+    "assay": '#!/bin/bash\necho "assay $*" >> "$LOG"\nexit 3\n',
+    "sleep": "#!/bin/bash\nexec /bin/sleep 0.05\n",
+}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this system")
+def test_the_script_starts_every_node_and_ends_with_the_drivers_code(tmp_path: Path) -> None:
+    """With stand-ins for SLURM and Ray that record how they are called."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, text in STUBS.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    log = tmp_path / "log"
+    environment = {
+        "PATH": f"{tools}:/usr/bin:/bin", "LOG": str(log), "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "[one-three]",
+        "SLURM_CPUS_PER_TASK": "4",
+    }
+    command = ["bash", str(SCRIPT), "1", "2", "--budget", "full"]
+    ran = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True, check=False)
+    assert ran.returncode == 3, ran.stderr
+    lines = log.read_text().splitlines()
+    assert sum("ray start --head" in line and "-w one" in line for line in lines) == 1
+    assert sum("ray start --address=10.0.0.1:20007" in line for line in lines) == 2
+    assert "assay verify 1 2 --budget full --engine ray --address 10.0.0.1:20007" in lines
+
+    failed = subprocess.run(
+        command, env={**environment, "RAY_CODE": "1"}, timeout=60, capture_output=True, text=True, check=False
+    )
+    assert failed.returncode == 4 and "Ray did not come up at 10.0.0.1:20007" in failed.stderr
