@@ -62,8 +62,8 @@ def _introduction(records: Sequence[Record], source: str) -> str:
         f"CIFAR-10, ResMLP of width 256 and depth 4, {len(records)} training runs of {'/'.join(map(str, epochs))} "
         f"epochs (the source trained its main table for 100), seeds {', '.join(map(str, seeds))}; {hours:.1f} hours on "
         "one shared CPU core. AdamW 1e-3, weight decay 0.01, cosine schedule, batch 128, crop and flip. Diagnostics on "
-        "the first 128 test images, in float64. Standard deviations have ddof = 1. The source is arXiv 2606.21126. This "
-        f"page is generated from the records in `{source}`; nothing in it is typed by hand."
+        "the first 128 test images, in float64. Standard deviations have ddof = 1. The source is arXiv 2606.21126. "
+        f"This page is generated from the records in `{source}`; nothing in it is typed by hand."
     )
 
 
@@ -194,8 +194,8 @@ def _penalty_section(arms: Mapping[str, Mapping[int, Record]]) -> list[str]:
 def _commands(source: str) -> str:
     return (
         "```\nassay reproduce fa-protocol --arch resmlp --methods bp fa dfa fa-layer --seeds 42 123 456 --epochs 30\n"
-        "assay reproduce frozen --seeds 42 123 456 --epochs 30\n"
-        "assay reproduce penalty --lambdas 0 1e-4 1e-3 1e-2 1e-1\n"
+        "assay reproduce fa-protocol frozen --seeds 42 123 456 --epochs 30\n"
+        "assay reproduce fa-protocol penalty --lambdas 0 1e-4 1e-3 1e-2 1e-1\n"
         f"python -m assay.reproduce.page {source} > docs/results/fa-protocol.md\n```\n\n"
         "The first three continue where they were stopped; each finished run is one record."
     )

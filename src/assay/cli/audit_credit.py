@@ -1,0 +1,193 @@
+"""``assay audit credit``: audit how a model of your own uses its depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from assay.protocols import Rule
+    from assay.results import Finding
+
+
+def audit_credit(
+    model: Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="A task (digits, cifar10, ...), a .safetensors file with x and y, or pkg.module:name of a pair (x, y)."
+        ),
+    ],
+    weights: Annotated[Path | None, typer.Option(help="A .safetensors file with the trained weights.")] = None,
+    blocks: Annotated[str | None, typer.Option(help='Glob that names the blocks, such as "encoder.layers.*".')] = None,
+    rule: Annotated[
+        str,
+        typer.Option(
+            help="The rule that trained it: backprop, fa, dfa (layer level), fa-block, "
+            "dfa-block, or pkg.module:function of the model."
+        ),
+    ] = "backprop",
+    feedback: Annotated[
+        Path | None, typer.Option(help="A .safetensors file with the rule's feedback matrices.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Train the depth baselines for this many epochs; 0 leaves D3 out.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Seeds of the baselines.")] = 3,
+    samples: Annotated[int, typer.Option(help="Test samples audited.")] = 128,
+    seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for report.md, index.html and finding.json.")] = None,
+) -> None:
+    """Does the learning signal reach every block, can it be measured, and does training the blocks pay?
+
+    With --epochs the frozen, backprop and rule arms of a named task are trained first (as engine cells, cached in
+    assay-runs/cells and shared between rules). Exit code: 0 PASS, 1 FAIL, 3 partial or undecided, 4 ERROR.
+    """
+    finding = run(
+        model,
+        data=data,
+        weights=weights,
+        blocks=blocks,
+        rule=rule,
+        feedback=feedback,
+        epochs=epochs,
+        seeds=seeds,
+        samples=samples,
+        seed=seed,
+    )
+    for line in summary(finding):
+        typer.echo(line)
+    if out is not None:
+        from assay.reports import save_report
+
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "finding.json").write_text(finding.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        for name in ("report.md", "index.html"):
+            save_report(finding, out / name)
+        typer.echo(f"written to {out}")
+    raise typer.Exit(finding.verdict.exit_code)
+
+
+def run(
+    model: str,
+    *,
+    data: str,
+    weights: Path | None = None,
+    blocks: str | None = None,
+    rule: str = "backprop",
+    feedback: Path | None = None,
+    epochs: int = 0,
+    seeds: int = 3,
+    samples: int = 128,
+    seed: int = 0,
+) -> Finding:
+    """The finding for a model and data named on the command line."""
+    from assay.audits.credit import audit_credit as audit
+    from assay.errors import expected
+    from assay.reproduce.arms import train_baselines
+
+    subject = build(model)
+    if weights is not None:
+        subject.load_state_dict(tensors(weights))
+    x, y = batch(data, samples)
+    learning = make_rule(rule, subject, seed)
+    if feedback is not None:
+        load = getattr(learning, "load_state_dict", None)
+        if load is None:
+            raise expected("a rule with feedback matrices for --feedback", given=f"--rule {rule}")
+        load(tensors(feedback))
+    baselines = None
+    if epochs:
+        baselines = train_baselines(
+            model, data, rule=rule, blocks=blocks, epochs=epochs, seeds=range(seed, seed + seeds)
+        )
+    found = audit(subject, x, y, rule=learning, baselines=baselines, blocks=blocks, seed=seed, subject=model)
+    options = "".join(
+        [
+            f" --weights {weights}" if weights else "",
+            f" --blocks '{blocks}'" if blocks else "",
+            f" --feedback {feedback}" if feedback else "",
+            f" --epochs {epochs}" if epochs else "",
+        ]
+    )
+    return found.model_copy(
+        update={"rerun": f"assay audit credit {model} --data {data} --rule {rule}{options} --seed {seed}"}
+    )
+
+
+def summary(finding: Finding) -> list[str]:
+    """The finding in a screenful: verdict, every check, what to know about it."""
+    width = max((len(check.name) for check in finding.checks), default=0)
+    lines = [f"{finding.verdict.value}: {finding.subject}", f"  {finding.reason}", ""]
+    lines += [
+        f"  {check.verdict.value:<12} {check.name:<{width}}  {f'[{check.label}] ' if check.label else ''}{check.reason}"
+        for check in finding.checks
+    ]
+    for table in finding.tables:
+        lines += ["", f"  {table.title}", "  " + "  ".join(f"{name:>14}" for name in table.columns)]
+        lines += ["  " + "  ".join(f"{_short(cell):>14}" for cell in row) for row in table.rows]
+    lines += [f"  issue: {issue.title} ({issue.location}): {issue.cause}" for issue in finding.issues]
+    return [*lines, "", f"  run again: {finding.rerun}"]
+
+
+def _short(cell: object) -> str:
+    return f"{cell:.3g}" if isinstance(cell, float) else "" if cell is None else str(cell)
+
+
+def build(path: str) -> nn.Module:
+    """The model at an import path."""
+    from torch import nn
+
+    from assay.cli.subjects import make
+    from assay.errors import expected
+
+    found = make(path, nn.Module)
+    if not isinstance(found, nn.Module):
+        raise expected("a torch.nn.Module, or a function that returns one", given=f"{path}: {type(found).__name__}")
+    return found
+
+
+def batch(data: str, samples: int) -> tuple[Tensor, Tensor]:
+    """The first samples of the test part of a task, of a file, or of a pair at an import path."""
+    from assay.cli.subjects import load
+    from assay.errors import expected
+
+    if data.endswith(".safetensors"):
+        stored = tensors(Path(data))
+        if not {"x", "y"} <= stored.keys():
+            raise expected("tensors x and y in the file", given=f"{data} with {', '.join(sorted(stored)) or 'nothing'}")
+        return stored["x"][:samples], stored["y"][:samples].long()
+    if ":" in data:
+        found: Any = load(data)
+        x, y = found() if callable(found) else found
+        return x[:samples], y[:samples]
+    from assay import tasks
+
+    split = tasks.load(data).test
+    return split.x[:samples], split.y[:samples]
+
+
+def make_rule(name: str, model: nn.Module, seed: int) -> Rule:
+    """The rule called ``name``, or made by a function of the model at an import path."""
+    from assay.cli.subjects import load
+    from assay.reproduce.arms import named_rule
+
+    if ":" in name:
+        made: Rule = load(name)(model)
+        return made
+    return named_rule(name, model, seed)
+
+
+def tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; nothing is ever unpickled."""
+    from safetensors.torch import load_file
+
+    from assay.errors import expected
+
+    if not path.is_file() or path.suffix != ".safetensors":
+        raise expected(
+            "a .safetensors file", given=str(path), do="save with safetensors.torch.save_file(state_dict, path)"
+        )
+    return dict(load_file(path))

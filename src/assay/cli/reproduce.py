@@ -1,0 +1,80 @@
+"""``assay reproduce``: published experiments, run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+EXPERIMENTS = ("fa-protocol",)
+STEPS = ("methods", "frozen", "penalty", "all")
+
+
+class ReproduceCommand(TyperCommand):
+    """Takes several values after one flag: ``--seeds 42 123 456``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from assay.cli.many import spread
+
+        return super().parse_args(ctx, spread(args, several=("--methods", "--seeds", "--lambdas")))
+
+
+def reproduce_command(
+    experiment: Annotated[str, typer.Argument(help="The published experiment: fa-protocol.")],
+    step: Annotated[str, typer.Argument(help="methods, frozen, penalty, or all of them.")] = "methods",
+    arch: Annotated[str, typer.Option(help="resmlp, resmlp-without-ln, vit or resnet.")] = "resmlp",
+    methods: Annotated[list[str] | None, typer.Option(help="bp, fa, dfa, fa-layer, dfa-layer.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option(help="Seeds (default: 42 123 456).")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs (default: 100; 30 for the penalty).")] = None,
+    lambdas: Annotated[list[float] | None, typer.Option(help="Penalties (default: 0 1e-4 1e-3 1e-2 1e-1).")] = None,
+    ladder: Annotated[bool, typer.Option("--ladder", help="With frozen: also train the last 1, 2, 3 blocks.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder with cifar-10-batches-bin (default: ASSAY_DATA).")] = None,
+    artifacts: Annotated[Path | None, typer.Option(help="Folder for the weights of every run.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")] = None,
+) -> None:
+    """Train the published arms as cells, put every figure beside the published one, and write the report.
+
+    The same command continues a killed run. Exit code: 0 all reproduce, 1 one does not, 3 undecided, 4 ERROR.
+    """
+    import json
+    import time
+
+    from assay.cli.common import settings
+    from assay.cli.progress import watch
+    from assay.cli.verify import finish
+    from assay.engine import LocalExecutor
+    from assay.errors import InputError, unknown
+    from assay.reproduce import experiment as plans
+    from assay.reproduce.published import SEEDS
+    from assay.reproduce.report import make_run
+    from assay.verify import DEFAULT_ROOT, command_line
+
+    for kind, given, known in (("experiment", experiment, EXPERIMENTS), ("step", step, STEPS)):
+        if given not in known:
+            raise InputError(unknown(kind, given, known))
+    chosen = settings(workers=workers, out=str(out) if out else None, data=str(data) if data else None)
+    started, used = time.perf_counter(), tuple(seeds or SEEDS)
+    if step == "methods":
+        plan = plans.methods_plan(arch, methods or ("bp", "fa", "dfa"), used, epochs or 100)
+    elif step == "frozen":
+        plan = plans.frozen_plan(arch, used, epochs or 100, ladder)
+    elif step == "penalty":
+        plan = plans.penalty_plan(arch, lambdas or plans.LAMBDAS, used, epochs or plans.PENALTY_EPOCHS)
+    else:
+        plan = plans.whole_plan(used, epochs or 100)
+    folder = Path(chosen.out) if chosen.out else None
+    cells = plans.make_cells(plan, data=chosen.data, artifacts=str(artifacts) if artifacts else None)
+    with watch(folder, workers=chosen.workers) as watcher:
+        records, failures = plans.run_cells(
+            cells, store=(folder or DEFAULT_ROOT) / "cells", executor=LocalExecutor(chosen.workers), watcher=watcher
+        )
+    run = make_run(records, failures, command=command_line(), seconds=time.perf_counter() - started)
+    place = folder or DEFAULT_ROOT / run.id
+    (place / "records").mkdir(parents=True, exist_ok=True)
+    for record in records:
+        text = json.dumps(record, indent=1) + "\n"
+        (place / "records" / f"{record['name']}.json").write_text(text, encoding="utf-8")
+    finish(run, place)

@@ -1,0 +1,120 @@
+"""Depth baselines of a user's model as engine cells: cached by model, data, recipe and seed, shared between rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.engine import LocalExecutor, Store, content_key, execute, fingerprint
+from assay.errors import AssayError, InputError, expected, unknown
+from assay.protocols import Cell
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from assay.audits.credit import Baselines
+    from assay.protocols import Rule
+
+RULES = ("backprop", "fa", "dfa", "fa-block", "dfa-block")
+SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.audits.credit", "assay.reproduce", "assay.seeding")
+
+
+def named_rule(name: str, model: nn.Module, seed: int) -> Rule:
+    """A rule by name: fa and dfa work at every layer, fa-block and dfa-block at block boundaries."""
+    from assay.rules import Backprop, FeedbackAlignment
+
+    if name not in RULES:
+        raise InputError(unknown("rule", name, RULES))
+    if name == "backprop":
+        return Backprop()
+    kind: Any = name.partition("-")[0]
+    rule: Rule = FeedbackAlignment(model, kind=kind, level="block" if name.endswith("block") else "layer", seed=seed)
+    return rule
+
+
+def train_baselines(
+    model: str,
+    task: str,
+    *,
+    rule: str,
+    blocks: str | None,
+    epochs: int,
+    seeds: Sequence[int],
+    store: str | Path = Path("assay-runs") / "cells",
+    workers: int | None = None,
+) -> Baselines:
+    """Which test items the rule, backprop and frozen arms get right, trained on a task named as in ``assay.tasks``.
+
+    ``model`` is an import path to a function that takes ``seed`` and returns a fresh model.
+    """
+    from assay import tasks
+    from assay.audits.credit import Baselines
+
+    if ":" in task or task.endswith(".safetensors"):
+        raise expected(
+            "a named task to train the depth baselines on",
+            given=f"--data {task}",
+            do="use a task of `assay data list`, or pass baselines= in Python",
+        )
+    digest = tasks.load(task).data_hash
+    code = fingerprint([*SOURCES, model.partition(":")[0]])
+    arms = {"rule": (rule, None), "backprop": ("backprop", None), "frozen": ("backprop", 0)}
+    planned: dict[tuple[str, int], Cell] = {}
+    for seed in seeds:
+        for arm, (name, trainable) in arms.items():
+            payload = {
+                "model": model,
+                "task": task,
+                "rule": name,
+                "trainable": trainable,
+                "blocks": blocks,
+                "epochs": epochs,
+                "seed": seed,
+            }
+            key = content_key({**payload, "code": code, "data": digest})
+            planned[arm, seed] = Cell(
+                key=key,
+                target="assay.reproduce.arms:arm_cell",
+                payload=payload,
+                label=f"{arm} seed {seed}",
+                group=f"{model}/{arm}",
+            )
+    results = {
+        r.cell.key: r for r in execute(planned.values(), store=Store(Path(store)), executor=LocalExecutor(workers))
+    }
+    found: dict[str, dict[int, list[bool]]] = {arm: {} for arm in arms}
+    for (arm, seed), cell in planned.items():
+        result = results[cell.key]
+        if result.record is None:
+            raise AssayError(
+                f"baseline {arm}, seed {seed}: {result.failure.message if result.failure else 'no result'}"
+            )
+        found[arm][seed] = [item == "1" for item in result.record["correct"]]
+    return Baselines(found)
+
+
+def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Train one arm of a user's model in a worker; the record holds a 1 for every test item it gets right."""
+    import importlib
+    import inspect
+
+    from assay import tasks
+    from assay.audits.credit.recipe import correct_items, freeze_blocks
+    from assay.rules import train
+
+    module, _, name = payload["model"].partition(":")
+    factory = getattr(importlib.import_module(module), name)
+    if not callable(factory) or "seed" not in inspect.signature(factory).parameters:
+        raise expected(
+            "a model factory that takes seed=",
+            given=payload["model"],
+            do="the depth baselines need a fresh model per seed: def build(seed): ...",
+        )
+    seed = int(payload["seed"])
+    model, task = factory(seed=seed), tasks.load(payload["task"], seed=seed)
+    if payload["trainable"] is not None:
+        freeze_blocks(model, task.train.x[:2], trainable=payload["trainable"], glob=payload["blocks"])
+    train(model, task, named_rule(payload["rule"], model, seed), epochs=payload["epochs"], seed=seed)
+    correct = correct_items(model, task.test.x, task.test.y)
+    return {"accuracy": sum(correct) / len(correct), "correct": "".join("1" if item else "0" for item in correct)}
