@@ -1,6 +1,6 @@
 """Every benchmark in turn: ``make bench``. A timing is a ratio measured in one run, interleaved, on one thread.
 
-    python -m benchmarks [NAME ...]
+python -m benchmarks [NAME ...]
 """
 
 from __future__ import annotations

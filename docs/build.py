@@ -1,6 +1,6 @@
 """Build the documentation site: ``make docs`` renders docs/*.md and an API page to build/docs, checking every link.
 
-    python docs/build.py [DEST]
+python docs/build.py [DEST]
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def api_page() -> str:
         except (TypeError, ValueError):
             signature = ""
         doc = inspect.getdoc(value) or ""
-        parts.append(f"<h2 id='{name}'>{name}</h2><pre>{html.escape(name + signature)}</pre><pre>{html.escape(doc)}</pre>")
+        parts.append(
+            f"<h2 id='{name}'>{name}</h2><pre>{html.escape(name + signature)}</pre><pre>{html.escape(doc)}</pre>"
+        )
     return "\n".join(parts)
 
 

@@ -50,4 +50,4 @@ def test_every_public_name_exists() -> None:
     for name in assay.__all__:
         assert getattr(assay, name) is not None
     with pytest.raises(AttributeError, match="did you mean 'verify'"):
-        assay.verfy  # type: ignore[attr-defined]  # noqa: B018
+        assay.verfy  # type: ignore[attr-defined]

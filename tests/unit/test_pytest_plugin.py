@@ -50,15 +50,17 @@ def test_fail_and_error_fail_with_the_reason_and_the_table(run, verdict):
         assay_check(finding("{verdict}", measurements=(gap,), tables=(table,), rerun="assay verify 2 --seeds 5"))
     """)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([
-        f"eqprop: {verdict}: the gap is what it is",
-        "claim: parity with backprop",
-        "measurement  value  n  interval*claimed",
-        "gap          -0.12  5  [[]-0.14, -0.1[]] (90%, paired t)  -0.03 to 0.03",
-        "Accuracy",
-        "eqprop    0.85",
-        "again: assay verify 2 --seeds 5",
-    ])
+    result.stdout.fnmatch_lines(
+        [
+            f"eqprop: {verdict}: the gap is what it is",
+            "claim: parity with backprop",
+            "measurement  value  n  interval*claimed",
+            "gap          -0.12  5  [[]-0.14, -0.1[]] (90%, paired t)  -0.03 to 0.03",
+            "Accuracy",
+            "eqprop    0.85",
+            "again: assay verify 2 --seeds 5",
+        ]
+    )
     result.stdout.no_fnmatch_line("*assay_pytest.py*")  # no traceback through the plugin
 
 
@@ -75,12 +77,14 @@ def test_undecided_is_an_outcome_of_its_own(run, verdict):
         "-ra",
     )
     assert result.ret == 0
-    result.stdout.fnmatch_lines([
-        "* .I *",
-        "*= inconclusive: neither passed nor failed =*",
-        f"INCONCLUSIVE *::test_undecided - eqprop: {verdict}: the gap is what it is",
-        "*= 1 passed, 1 inconclusive in *",
-    ])
+    result.stdout.fnmatch_lines(
+        [
+            "* .I *",
+            "*= inconclusive: neither passed nor failed =*",
+            f"INCONCLUSIVE *::test_undecided - eqprop: {verdict}: the gap is what it is",
+            "*= 1 passed, 1 inconclusive in *",
+        ]
+    )
     assert result.parseoutcomes() == {"passed": 1, "inconclusive": 1}
 
 

@@ -52,8 +52,11 @@ def test_a_healthy_track_passes_and_is_described(everything: dict[str, Finding])
 
 @pytest.mark.parametrize(
     ("name", "kind", "part"),
-    [("toy-raises", "ArithmeticError", "planted in seed 43"), ("toy-killed", "WorkerDied", "signal 9"),
-     ("toy-undecidable", "KeyError", "planted in decide")],
+    [
+        ("toy-raises", "ArithmeticError", "planted in seed 43"),
+        ("toy-killed", "WorkerDied", "signal 9"),
+        ("toy-undecidable", "KeyError", "planted in decide"),
+    ],
 )
 def test_a_crash_is_an_error_with_its_reason(everything: dict[str, Finding], name: str, kind: str, part: str) -> None:
     finding = everything[name]
@@ -128,7 +131,9 @@ def test_a_watcher_hears_of_every_cell_and_verdict(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [({"seeds": 0}, "seeds >= 1"), ({"seed": -1}, "seed >= 0"), ({"budget": "huge"}, "unknown budget 'huge'")],
 )
-def test_bad_arguments_are_refused_before_anything_runs(tmp_path: Path, arguments: dict[str, Any], complaint: str) -> None:
+def test_bad_arguments_are_refused_before_anything_runs(
+    tmp_path: Path, arguments: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(InputError, match=complaint):
         verify(9100, store=tmp_path / "cells", **arguments)
     assert not (tmp_path / "cells").exists()

@@ -33,9 +33,15 @@ class Toy:
         values = outcomes.values("subject", "value")
         empty = outcomes.values("control: empty", "value")
         return Finding(
-            subject="toy", claim="", verdict=Verdict.PASS if all(values) else Verdict.FAIL, reason="all seeds are positive",
-            headline="value", measurements=(Measurement(name="value", value=values[0] if values else None, n=len(values)),),
-            controls=(Control(name="empty", kind="known-bad", expected="0", observed=str(empty), separated=empty == (0.0,)),),
+            subject="toy",
+            claim="",
+            verdict=Verdict.PASS if all(values) else Verdict.FAIL,
+            reason="all seeds are positive",
+            headline="value",
+            measurements=(Measurement(name="value", value=values[0] if values else None, n=len(values)),),
+            controls=(
+                Control(name="empty", kind="known-bad", expected="0", observed=str(empty), separated=empty == (0.0,)),
+            ),
         )
 
 

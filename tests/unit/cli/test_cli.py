@@ -17,7 +17,12 @@ def assay(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedP
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
     environment |= {"PYTHONPATH": str(UNIT), "COLUMNS": "200", "NO_COLOR": "1", **variables}
     return subprocess.run(
-        [sys.executable, "-m", "assay", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-m", "assay", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=False,
     )
 
@@ -37,7 +42,9 @@ def imported(*arguments: str, cwd: Path) -> set[str]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which one verification has been run."""
     folder = tmp_path_factory.mktemp("work")
-    done = assay("verify", "toy-good", "toy-fails", "--seeds", "3", "--out", "run", cwd=folder, ASSAY_PLUGINS="toy_tracks")
+    done = assay(
+        "verify", "toy-good", "toy-fails", "--seeds", "3", "--out", "run", cwd=folder, ASSAY_PLUGINS="toy_tracks"
+    )
     assert done.returncode == 1, done.stderr
     return folder
 
@@ -47,7 +54,9 @@ def test_importing_assay_imports_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["tracks"], ["verify", "--help"], ["report", "run"], ["compare", "run", "run"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["tracks"], ["verify", "--help"], ["report", "run"], ["compare", "run", "run"]]
+)
 def test_light_commands_never_import_torch(arguments: list[str], finished: Path) -> None:
     modules = imported(*arguments, cwd=finished)
     assert "torch" not in modules
@@ -107,7 +116,15 @@ def test_the_same_command_continues_and_repeats_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log"
     for seeds in ("2", "3", "3"):
         done = assay(
-            "verify", "toy-good", "--seeds", seeds, "--out", "run", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks", TOY_LOG=str(log)
+            "verify",
+            "toy-good",
+            "--seeds",
+            seeds,
+            "--out",
+            "run",
+            cwd=tmp_path,
+            ASSAY_PLUGINS="toy_tracks",
+            TOY_LOG=str(log),
         )
         assert done.returncode == 0, done.stderr
     assert sorted(log.read_text().splitlines()) == ["control: empty 0", "subject 42", "subject 43", "subject 44"]
