@@ -43,7 +43,7 @@ class Nudge:
 
 
 class Clamped(Protocol):
-    """A batch clamped to the inputs of a model: all that is computed once per batch (input drive, normalised weights)."""
+    """A batch clamped to the inputs of a model: what is computed once per batch (input drive, normalised weights)."""
 
     @property
     def x(self) -> Tensor: ...
@@ -107,7 +107,7 @@ class EquilibriumModel(Protocol):
         """The loss of each row given its output; ``target`` holds class indices."""
 
     def add_energy_gradient(self, clamped: Any, state: State, weights: Tensor) -> None:
-        """Add to ``.grad`` the sum over rows of ``weights`` times the derivative of the row's energy (its real part)."""
+        """Add to ``.grad`` the sum over rows of ``weights`` times the derivative of the row's energy (real part)."""
 
     def add_tangent_gradient(self, clamped: Any, state: State, direction: State, weight: float) -> None:
         """Add to ``.grad`` ``weight`` times d/dtheta <dE/ds, direction>, the change of dE/dtheta as the state moves so.

@@ -50,7 +50,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_importing_assay_imports_no_torch() -> None:
-    code = "import assay, sys; assert 'torch' not in sys.modules; assay.Verdict, assay.track; assert 'torch' not in sys.modules"
+    code = "import assay, sys; assay.Verdict, assay.track, assay.load_run; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
