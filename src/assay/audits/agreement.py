@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from assay.audits.true_gradient import AT_REST, MOST_SWEEPS, TrueGradient, in_float64, untouched
+from assay.audits.true_gradient import AT_REST, MOST_SWEEPS, TrueGradient
 from assay.protocols import Rule
 
 DIRECTIONLESS = 2.0**-26
@@ -79,10 +79,16 @@ class Trend:
         return last <= self.floor or last <= first * (self.betas[-1] / self.betas[0]) ** 0.75
 
 
-def estimate(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> Estimate:
-    """What ``rule`` gives on a copy of ``model``; neither the rule nor the model is touched."""
+def estimate(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, *, precise: bool = False) -> Estimate:
+    """What ``rule`` gives on a copy of ``model``, in float64 if ``precise``; neither rule nor model is touched."""
+    # Copied together: a rule that was made for this model (feedback alignment is) must meet its own copy.
     rule, model = copy.deepcopy((rule, model))
-    model = untouched(model)
+    model.eval()
+    for parameter in model.parameters():
+        parameter.grad = None
+    if precise:
+        model.double()
+        x = x.double() if x.is_floating_point() else x
     loss = rule.backward(model, x, y)
     last = getattr(rule, "last", None)
     gradients = {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
@@ -96,7 +102,7 @@ def estimate(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> Estimate:
 
 def estimate_in_float64(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> Estimate:
     """The same rule on a float64 copy: what is left of its error when rounding is not to blame."""
-    return estimate(rule, *in_float64(model, x), y)
+    return estimate(rule, model, x, y, precise=True)
 
 
 def at_rest(rule: Rule, **changes: object) -> Rule:

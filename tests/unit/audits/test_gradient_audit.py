@@ -109,6 +109,7 @@ def test_without_a_fixed_point_there_is_no_verdict() -> None:
         ({"x": torch.full((8, 8), float("nan"))}, "finite inputs"),
         ({"y": torch.zeros(3, dtype=torch.long)}, "as many targets"),
         ({"model": "mlp"}, "torch.nn.Module"),
+        ({"y": torch.zeros(8)}, "class indices"),
     ],
 )
 def test_bad_arguments_are_named(change: dict[str, object], complaint: str) -> None:
@@ -123,4 +124,29 @@ def test_a_frozen_parameter_is_left_out() -> None:
     model.layers[0].weight.requires_grad_(False)
     finding = audit_gradient(model, *batch(), rule=Backprop())
     assert all(row[0] != "layers.0.weight" for row in finding.tables[0].rows)
+    assert finding.verdict is Verdict.PASS, finding.reason
+
+
+def test_a_rule_made_for_its_model_meets_its_own_copy_and_feedback_alignment_is_not_the_gradient() -> None:
+    net = three_hidden().feedforward().float()
+    x, y = batch()
+    rule = assay.FeedbackAlignment(net)
+    finding = audit_gradient(net, x.float(), y, rule=rule)
+    assert finding.verdict is Verdict.FAIL
+    assert all(row[3] < 1e-4 for row in finding.tables[0].rows if row[0].startswith("6."))
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def test_relaxations_cut_short_are_blamed_and_not_the_estimator() -> None:
+    finding = audit_gradient(three_hidden(), *batch(), rule=EqProp(beta=0.1, sweeps=(1, 1)), limit=0.05)
+    assert finding.verdict is Verdict.FAIL
+    assert "at rest the error falls as beta^2.00" in finding.reason
+    assert any("relaxations too short" in issue.cause for issue in finding.issues)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_looped_network_gets_its_gradient_tied_and_untied(tied: bool) -> None:
+    model = assay.models.LoopedMLP(8, 12, 5, tied=tied, seed=0).double()
+    rule = EqProp(beta=0.05, nudge="centered" if tied else "asymmetric", sweeps=(300, 300), tolerance=1e-13)
+    finding = audit_gradient(model, *batch(), rule=rule)
     assert finding.verdict is Verdict.PASS, finding.reason
