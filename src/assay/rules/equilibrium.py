@@ -60,7 +60,7 @@ class EqProp:
     sweeps: tuple[int, int] = (30, 10)
     tolerance: float | None = None
     on_divergence: Literal["raise", "record"] = "raise"
-    _history: list[Step] = field(default_factory=list, repr=False, compare=False)
+    _history: list[Step] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         estimator(self.nudge)

@@ -195,7 +195,7 @@ def noisy(x: Tensor, noise: float, generator: torch.Generator) -> Tensor:
     """Inputs with Gaussian noise of that standard deviation; tokens are left as they are."""
     if noise == 0 or not x.is_floating_point():
         return x
-    return x + noise * torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    return x + noise * torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
 
 
 def rate_factor(schedule: Schedule, *, steps: int, warmup: float) -> Callable[[int], float]:

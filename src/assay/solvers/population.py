@@ -76,12 +76,12 @@ def population_gradient(
     if betas:
         phases, rows = len(betas), y.shape[-1]
         state = tuple(units.repeat(1, phases, 1) for units in free.value)
-        beta = torch.tensor(betas, dtype=x.dtype).repeat_interleave(rows)
+        beta = torch.tensor(betas, dtype=x.dtype, device=x.device).repeat_interleave(rows)
         pull = Pull.towards(y.repeat(1, phases), beta, layers.classes)
         nudged = relax_layers(
             layers, drive.repeat(1, phases, 1), state, pull=pull, sweeps=sweeps[1], tolerance=tolerance
         )
-        weights = per_row * torch.tensor(coefficients, dtype=x.dtype).repeat_interleave(rows)
+        weights = per_row * torch.tensor(coefficients, dtype=x.dtype, device=x.device).repeat_interleave(rows)
         gradients = energy_gradient(layers, x, nudged.value, weights)
     else:
         nudged = relax_tangent(layers, free.value, y, sweeps=sweeps[1], tolerance=tolerance)

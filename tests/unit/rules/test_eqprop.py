@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -118,6 +119,13 @@ def test_the_last_step_tells_how_both_phases_ended():
     assert rule.last.free.steps == 3 and rule.last.nudged.steps == 2
     assert rule.last.status is Status.TRUNCATED and rule.last.residual > 0
     assert rule.last.free.value == ()  # no tensor is kept alive
+
+
+def test_a_rule_made_from_another_has_a_memory_of_its_own():
+    rule = EqProp()
+    rule.backward(EnergyMLP([6, 8, 3]), X, Y)
+    other = replace(rule, beta=0.2)
+    assert other.last is None and rule.last is not None and rule == EqProp()
 
 
 def test_with_a_tolerance_the_sweeps_are_upper_limits():
