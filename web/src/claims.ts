@@ -26,7 +26,7 @@ export function claims(): void {
   const shown = one<HTMLOutputElement>("#shown");
   const buttons = all<HTMLButtonElement>("button[data-filter]");
   const list = collect();
-  if (!search || !order || !shown || list.length === 0) return;
+  if (!search || !order || !shown || list.length < 2) return;
   const chosen = new Set<string>();
 
   const filter = (): void => {

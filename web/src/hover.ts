@@ -116,8 +116,8 @@ function innerMatrix(plot: SVGSVGElement): DOMMatrix | null {
 }
 
 function cellText(figure: HTMLElement, target: Element): string | null {
-  const cells = all(".cell", figure);
-  const marks = all(".cell, .in", figure);
+  const cells = all(".cell:not(.key)", figure);
+  const marks = all(".cell:not(.key), .in", figure);
   const mark = marks.indexOf(target);
   const index = target.classList.contains("in") ? cells.indexOf(marks[mark - 1] as Element) : cells.indexOf(target);
   const table = one<HTMLTableElement>(".twin table", figure);

@@ -216,7 +216,9 @@ def _worst(measurement: Measurement) -> _Worst | None:
 def _is_fact(measurement: Measurement) -> bool:
     # Floors and the smallest margin the seeds could show are what a reviewer asks for first.
     name = measurement.name.lower()
-    return strips.is_floor(measurement) or any(phrase in name for phrase in ("detectable", "minimal margin", "smallest margin"))
+    return strips.is_floor(measurement) or any(
+        phrase in name for phrase in ("detectable", "minimal margin", "smallest margin")
+    )
 
 
 def _seeds(seeds: Sequence[int], at: str) -> Markup:

@@ -13,8 +13,10 @@ from assay.results import Figure
 
 WIDTH, TOP, RIGHT = 460, 26, 10
 STEPS = 9
-READABLE_CELL = 34
-"""Cells narrower than this many units carry no number; the table below the picture does."""
+MANY_ROWS = 40
+"""Up to this many rows each is tall enough for its name; beyond, every second or third name is written."""
+LETTER = 6.8
+"""Width of a letter in a cell: numbers are written only if the longest of them fits; the table always holds them."""
 
 
 def heatmap(figure: Figure) -> tuple[int, Markup]:
@@ -22,11 +24,12 @@ def heatmap(figure: Figure) -> tuple[int, Markup]:
     rows, columns = len(figure.grid), max((len(row) for row in figure.grid), default=0)
     if rows == 0 or columns == 0:
         return 60, tag("text", "no cells", class_="tick", x=WIDTH / 2, y=34, text_anchor="middle")
-    left = min(130, 14 + max((len(name) for name in figure.row_names), default=1) * 6.4)
+    left = min(150, 14 + max((len(name) for name in figure.row_names), default=1) * 6.4)
     width = (WIDTH - left - RIGHT) / columns
-    height = max(8.0, min(34.0, 240 / rows))
+    height = max(13.0 if rows <= MANY_ROWS else 6.0, min(34.0, 240 / rows))
     bottom = TOP + rows * height
     marks = [*_cells(figure, left, width, height), *_names(figure, left, width, height, bottom)]
+    marks += _key(figure, left, bottom + 26)
     marks.append(tag("text", short(figure.y_label, 40), class_="axis-name", x=0, y=13))
     marks.append(
         tag("text", short(figure.x_label, 60), class_="axis-name", x=WIDTH - RIGHT, y=bottom + 34, text_anchor="end")
@@ -37,6 +40,8 @@ def heatmap(figure: Figure) -> tuple[int, Markup]:
 def _cells(figure: Figure, left: float, width: float, height: float) -> Iterable[Markup]:
     finite = [value for row in figure.grid for value in row if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
+    longest = max((len(words.number(value)) for value in finite), default=1)
+    written = longest * LETTER + 4 <= width and height >= 16
     for r, row in enumerate(figure.grid):
         for c, value in enumerate(row):
             x, y = left + c * width, TOP + r * height
@@ -46,11 +51,26 @@ def _cells(figure: Figure, left: float, width: float, height: float) -> Iterable
             )
             if not math.isfinite(value):
                 yield tag("line", class_="missing", x1=x + 4, y1=y + height - 4, x2=x + width - 4, y2=y + 4)
-            elif width >= READABLE_CELL and height >= 16:
+            elif written:
                 text = pretty(words.number(value))
                 yield tag(
                     "text", text, class_=f"in {shade}", x=x + width / 2, y=y + height / 2 + 4, text_anchor="middle"
                 )
+
+
+def _key(figure: Figure, left: float, top: float) -> Iterable[Markup]:
+    """From the lowest to the highest value, the shades between them."""
+    finite = [value for row in figure.grid for value in row if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    if low == high:
+        return
+    first, last = pretty(words.number(low)), pretty(words.number(high))
+    start = left + 6 + LETTER * len(first)
+    yield tag("text", first, class_="tick", x=left, y=top + 9)
+    for step in range(STEPS):
+        shade = _shade(low + (high - low) * step / (STEPS - 1), low, high)
+        yield tag("rect", class_=f"cell key {shade}", x=start + 12 * step, y=top, width=12, height=10)
+    yield tag("text", last, class_="tick", x=start + 12 * STEPS + 6, y=top + 9)
 
 
 def _names(figure: Figure, left: float, width: float, height: float, bottom: float) -> Iterable[Markup]:
