@@ -102,13 +102,13 @@ def asleep(slot: str, leakage: Leakage, table: tuple[int, ...]) -> Callable[...,
     return plant
 
 
-def instead(slot: str, make: Callable[[nn.Module], nn.Module]) -> Callable[..., str]:
-    """An operator's ``plant``: puts ``make(healthy)`` in the place of the module at ``slot``."""
+def instead(slot: str, make: Callable[[nn.Module], nn.Module], *, inside: str = "") -> Callable[..., str]:
+    """An operator's ``plant``: puts ``make(healthy)`` at ``slot``; the guilty one is its submodule ``inside``."""
 
     def plant(model: nn.Module, depth: int, magnitude: float, generator: torch.Generator) -> str:
         place = slot.format(depth=depth)
         put(model, place, make(model.get_submodule(place)))
-        return place
+        return place + inside
 
     return plant
 
