@@ -144,6 +144,12 @@ def test_a_custom_group_takes_a_few_lines():
         assert self_test(group, sym.vector(), x, "x", torch.Generator().manual_seed(0)).holds
 
 
+def test_a_finite_custom_group_is_tested_at_every_element():
+    turns = sym.matrix_group("turns", sym.C(3).elements().parts["linear"])
+    (draw,) = turns.generators().values()
+    assert draw(50, torch.Generator().manual_seed(0)).count == 3
+
+
 def test_products_refuse_two_parts_of_one_name():
     with pytest.raises(InputError, match=r"S\(name='edges'\)"):
         sym.S() * sym.S()

@@ -121,8 +121,11 @@ def _broken_modules(facts: Facts) -> Iterable[Issue]:
             signature.title, f"{', '.join(generators)}: {signature.cause}{rare}", signature.fix, signature.shown_by
         )
         yield _issue(facts, found, where, severity)
+    seen: set[str] = set()
     for generator in facts.broken_generators:
-        yield from _further(facts, generator)
+        further = [issue for issue in _further(facts, generator) if issue.location not in seen]
+        seen |= {issue.location for issue in further}
+        yield from further
     if not facts.broken_generators and facts.broken:
         test = facts.broken[0]
         words = {"generator": test.generator, "reason": test.judgement.reason}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from assay.audits.symmetry import matrices
 from assay.audits.symmetry.elements import Elements
-from assay.audits.symmetry.groups import SMALL, Draw, Group
+from assay.audits.symmetry.groups import SMALL, Draw, Group, every_one
 from assay.errors import expected
 
 
@@ -46,7 +46,7 @@ class S(Group):
         every = self.elements()
         moving = every[1:] if every is not None and every.count > 1 else None
         name = "permutation" if self.name == "S" else f"permutation of {self.name}"
-        return {name: self.sample if moving is None else _cycle(moving)}
+        return {name: self.sample if moving is None else every_one(moving)}
 
     def special(self) -> dict[str, Elements]:
         swap = torch.arange(self._known())
@@ -119,10 +119,10 @@ class Planar(Group):
 
     def generators(self) -> dict[str, Draw]:
         turns = torch.arange(1, max(self.turns, 2)) % self.turns
-        found: dict[str, Draw] = {"rotation": _cycle(self.of(turns, torch.zeros_like(turns)))}
+        found: dict[str, Draw] = {"rotation": every_one(self.of(turns, torch.zeros_like(turns)))}
         if self.mirror:
             every = torch.arange(self.turns)
-            found["reflection"] = _cycle(self.of(every, torch.ones_like(every)))
+            found["reflection"] = every_one(self.of(every, torch.ones_like(every)))
         return found
 
     def elements(self) -> Elements | None:
@@ -254,8 +254,3 @@ def sign() -> Group:
 def time_reversal() -> Group:
     """Time run backwards: ``backwards(axis)`` reverses a time axis, ``odd(of="time")`` flips velocities."""
     return Flip("time")
-
-
-def _cycle(elements: Elements) -> Draw:
-    """Draws every element in turn: a small family is covered completely, whatever the seed."""
-    return lambda n, generator: elements[: max(1, min(n, elements.count))]

@@ -77,6 +77,11 @@ class Group(ABC):
         return self.name
 
 
+def every_one(elements: Elements) -> Draw:
+    """Draws every element of a small family in turn: it is covered completely, whatever the seed."""
+    return lambda n, generator: elements[: max(1, min(n, elements.count))]
+
+
 class Product(Group):
     """The direct product of groups whose parts have different names."""
 
@@ -187,6 +192,10 @@ class MatrixGroup(Group):
 
     def inverse(self, elements: Elements) -> Elements:
         return Elements({self._part: torch.linalg.inv(elements.parts[self._part])})
+
+    def generators(self) -> dict[str, Draw]:
+        every = self.elements()
+        return {self.name: self.sample if every is None else every_one(every)}
 
     def elements(self) -> Elements | None:
         return Elements({self._part: self._all}) if self._all is not None and len(self._all) < SMALL else None

@@ -25,7 +25,7 @@ from assay.seeding import torch_generator
 
 FEW = 4
 """Elements in the expensive parts (gradients, localisation, search, retests)."""
-ROWS = 8
+ROWS = 4
 """Inputs in the expensive parts."""
 
 
@@ -185,7 +185,8 @@ def drawn(facts: Facts, group: Group, name: str, count: int) -> Elements:
     """The elements of a generator (or of the whole group) an audit uses: the same for the same seed."""
     random = torch_generator(facts.options.seed, "elements", name)
     if name == EVERYTHING:
-        return group.sample(count, random)
+        every = group.elements()
+        return group.sample(count, random) if every is None or every.count > count else every
     draw: Draw = group.generators()[name]
     return draw(count, random)
 
