@@ -13,6 +13,7 @@ from assay.audits.symmetry import signatures
 from assay.audits.symmetry.causes import module_cause
 from assay.audits.symmetry.facts import EVERYTHING, Facts
 from assay.audits.symmetry.figures import edge_map, is_ring
+from assay.audits.symmetry.isolate import MOST_MODULES
 from assay.audits.symmetry.localise import Location
 from assay.audits.symmetry.scripts import script
 from assay.audits.symmetry.signatures import Signature
@@ -58,6 +59,8 @@ def limitations(facts: Facts) -> list[str]:
         found.append(f"some image sizes do not run ({fixed[0].problem}): the sweep over sizes is incomplete")
     if not facts.options.adversarial and not facts.stopped:
         found.append("inputs and elements were drawn at random; adversarial=N searches for worse ones")
+    if any(len(results) >= MOST_MODULES for results in facts.isolated.values()):
+        found.append(f"only the first {MOST_MODULES} module calls were tested in isolation and by restoration (C, D)")
     if facts.locations and facts.broken:
         found.append("operations outside modules are blamed on the module whose code runs them")
     return found

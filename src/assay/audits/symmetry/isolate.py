@@ -22,7 +22,7 @@ from assay.audits.symmetry.subject import Leaves, Precision, Subject, difference
 from assay.audits.symmetry.trace import Call, Pass, record, watching
 
 MOST_MODULES = 80
-"""Modules tested by C and D; a larger model is covered by A and B alone, and the report says so."""
+"""Modules tested by C and D; the rest of a larger model is covered by A and B alone, and its limitations say so."""
 
 UNKNOWN_KIND = 0.5
 """Relative error of the best fit above which a feature is of an unknown kind and its module is not tested alone."""
