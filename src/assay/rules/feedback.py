@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import InputError, expected, unknown
+from assay.rules.backprop import mean_cross_entropy
 from assay.rules.feedback_blocks import BlockFeedback
 from assay.rules.feedback_coverage import Coverage, describe
 from assay.rules.feedback_direct import Layout
@@ -54,7 +55,7 @@ class FeedbackAlignment:
         seed: int = 0,
         blocks: str | None = None,
         penalty: float = 0.0,
-        loss: Loss = nn.functional.cross_entropy,
+        loss: Loss = mean_cross_entropy,
     ) -> None:
         _check(model, kind, level, feedback, blocks, penalty)
         self.kind, self.level, self.feedback, self.seed = kind, level, feedback, seed

@@ -81,11 +81,11 @@ class AlignedRoutes:
             case "weights":
                 return now
             case "sign":
-                return now.sign() * scale
+                return torch.copysign(now.new_tensor(scale), now)
             case "sign-fixed":
-                return now.sign() * self.matrices.draw(name, shape, scale=scale, like=now).abs()
+                return torch.copysign(self.matrices.draw(name, shape, scale=scale, like=now), now)
             case "sign-batch":
-                return now.sign() * self.matrices.fresh(name, shape, scale=scale, like=now, step=self.step).abs()
+                return torch.copysign(self.matrices.fresh(name, shape, scale=scale, like=now, step=self.step), now)
             case _:
                 return self.matrices.draw(name, shape, scale=scale, like=now)
 

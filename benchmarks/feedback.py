@@ -1,0 +1,86 @@
+"""What a step of each feedback rule costs beside a step of backprop.
+
+    OMP_NUM_THREADS=1 python benchmarks/feedback.py [--rounds 30]
+
+Steps of all rules are interleaved, so that a busy machine slows every rule alike; the figure is the median over rounds
+of the ratio to backprop's step in the same round. Limit: 1.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from assay.models import ResMLP, SmallResNet, ViTMini
+from assay.rules import Backprop, FeedbackAlignment
+
+LIMIT = 1.1
+
+
+class Transformer(nn.Module):
+    """Tokens through nn.TransformerEncoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True, norm_first=True)
+        self.embed = nn.Linear(32, 64)
+        self.encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.encoder(self.embed(x)).mean(1))
+        return out
+
+
+SUBJECTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "ResMLP": (ResMLP, (128, 3072)),
+    "ViT-Mini": (ViTMini, (16, 3, 32, 32)),
+    "SmallResNet": (SmallResNet, (16, 3, 32, 32)),
+    "TransformerEncoder": (Transformer, (32, 32, 32)),
+}
+RULES: dict[str, dict[str, str]] = {
+    "fa layer": {"kind": "fa", "level": "layer"},
+    "dfa layer": {"kind": "dfa", "level": "layer"},
+    "fa block": {"kind": "fa", "level": "block"},
+    "dfa block": {"kind": "dfa", "level": "block"},
+    "sign": {"feedback": "sign"},
+    "kolen-pollack": {"feedback": "kolen-pollack"},
+}
+
+
+def ratios(build: Callable[[], nn.Module], shape: tuple[int, ...], rounds: int) -> dict[str, float]:
+    """The median cost of each rule in units of backprop's."""
+    model = build()
+    x, y = torch.randn(shape), torch.randint(10, shape[:1])
+    rules = {"backprop": Backprop(), **{name: FeedbackAlignment(model, **options) for name, options in RULES.items()}}
+    for rule in rules.values():
+        rule.backward(model, x, y)
+    found: dict[str, list[float]] = {name: [] for name in rules}
+    for _ in range(rounds):
+        for name, rule in rules.items():
+            model.zero_grad()
+            began = time.perf_counter()
+            rule.backward(model, x, y)
+            found[name].append(time.perf_counter() - began)
+    base = found.pop("backprop")
+    return {name: statistics.median(t / b for t, b in zip(times, base, strict=True)) for name, times in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30)
+    rounds = parser.parse_args().rounds
+    print(f"{'model':20s}" + "".join(f"{name:>15s}" for name in RULES))
+    for name, (build, shape) in SUBJECTS.items():
+        found = ratios(build, shape, rounds)
+        print(f"{name:20s}" + "".join(f"{value:14.2f}{'!' if value > LIMIT else ' '}" for value in found.values()))
+    print(f"step time in units of backprop's, median of {rounds} interleaved rounds; ! is above {LIMIT}")
+
+
+if __name__ == "__main__":
+    main()
