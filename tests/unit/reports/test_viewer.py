@@ -172,12 +172,13 @@ def test_trends_count_changes_and_follow_revisions(rich: Run) -> None:
 
 
 def test_the_viewer_starts_without_torch_in_under_two_seconds(folder: Path) -> None:
+    # Processor time from the start of the interpreter on: what an idle machine needs, whatever else this one does.
     code = (
-        "import sys, time; start = time.perf_counter()\n"
+        "import sys, time\n"
         "from assay.reports.viewer.library import Library\n"
         "from assay.reports.viewer.server import Viewer\n"
         f"viewer = Viewer(Library({str(folder)!r})); viewer.server_close()\n"
-        "assert 'torch' not in sys.modules; print(time.perf_counter() - start)"
+        "assert 'torch' not in sys.modules; print(time.process_time())"
     )
     seconds = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert seconds < 2.0
