@@ -42,13 +42,13 @@ class Nodes:
 
     def mend(self) -> None:
         while len(self.nodes) < 2:
-            self.nodes.append(self.cluster.add_node(num_cpus=1, object_store_memory=80 << 20))
+            self.nodes.append(_patiently(lambda: self.cluster.add_node(num_cpus=1, object_store_memory=80 << 20)))
         self.cluster.wait_for_nodes()
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    made = Nodes()
+    made = _patiently(Nodes)
     yield made
     ray.shutdown()
     made.cluster.shutdown()
@@ -206,6 +206,17 @@ def test_bad_arguments_are_refused_before_anything_starts() -> None:
         RayExecutor(workers=0)
     with pytest.raises(InputError, match="retries >= 0"):
         RayExecutor(retries=-1)
+
+
+def _patiently(start: Any) -> Any:
+    """Start Ray, again if it gave up: it waits 30 s for a node, which a busy machine may need, and offers no setting."""
+    for _ in range(2):
+        try:
+            return start()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+    return start()
 
 
 def _runs(pid: int) -> bool:
