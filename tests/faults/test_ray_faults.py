@@ -209,7 +209,7 @@ def test_bad_arguments_are_refused_before_anything_starts() -> None:
 
 
 def _patiently(start: Any) -> Any:
-    """Start Ray, again if it gave up: it waits 30 s for a node, which a busy machine may need, and offers no setting."""
+    """Start Ray, again if it gave up: it waits 30 s for a node, too short on a busy machine, and has no setting."""
     for _ in range(2):
         try:
             return start()
