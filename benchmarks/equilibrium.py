@@ -70,7 +70,9 @@ def speed(options: argparse.Namespace) -> list[str]:
         f"batch of a {INPUTS}-width-...-{CLASSES} tanh network; EP is centered, beta 0.1, gamma 0.25, 30 free and 10",
         "nudged sweeps. Columns after `ours` are times relative to it. `difference` is the largest relative difference",
         "between our gradient and that of autograd-of-energy EP and BPTT (converged, so EP's own bias is part of it).",
-        "A single hidden layer is at rest after one free sweep and stops when its nudge does: see `steps`.",
+        "A single hidden layer is at rest after one free sweep and stops when its nudge does: see `steps`. In deeper",
+        "nets autograd EP updates all layers at once and needs more than 10 nudged steps to reach the same rest, which",
+        "is most of its difference there; at equal steps it is slower by the factor shown.",
         "",
         "| width | hidden layers | batch | ours, ms | steps | of peak | autograd EP | BPTT | BPTT cached | backprop "
         "| ours / backprop | tangent 2/1 / backprop | difference EP, BPTT |",
