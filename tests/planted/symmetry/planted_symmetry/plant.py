@@ -16,7 +16,7 @@ Leakage = Callable[..., Tensor]
 """(output of the healthy module, *its inputs) -> what is added to the output, before the magnitude."""
 
 MAGNITUDES = (1.0, 1e-2, 1e-4)
-DEPTHS = (0, 1, 2)
+DEPTHS = (0, 2)
 
 
 @dataclass(frozen=True)
