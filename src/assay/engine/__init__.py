@@ -1,7 +1,7 @@
 """The engine runs cells: pieces of work it can hash, store, isolate and resume without knowing what they mean."""
 
 from assay.engine.choose import choose_executor
-from assay.engine.environment import capture
+from assay.environment import capture
 from assay.engine.estimate import CostModel, Forecast, forecast
 from assay.engine.execute import execute
 from assay.engine.files import write_atomically

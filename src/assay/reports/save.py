@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import platform
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from assay.environment import capture
 from assay.errors import InputError, expected
 from assay.reports.html import html
 from assay.reports.junit import junit
 from assay.reports.markdown import markdown
-from assay.results import Environment, Finding, Run
+from assay.results import Finding, Run
 
 RENDERERS: dict[str, Callable[[Run], str]] = {
     ".html": html,
@@ -61,9 +61,7 @@ def as_run(result: Finding | Run) -> Run:
         title=result.name or f"Audit of {result.subject}",
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=result.seconds,
-        environment=Environment(
-            python=platform.python_version(), platform=platform.platform(), cores=os.cpu_count() or 0
-        ),
+        environment=capture(),
         findings=(result,),
     )
 
