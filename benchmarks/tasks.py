@@ -25,7 +25,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "digits": {"trials": 8, "settings": {"hidden": [128, 64], "epochs": 15, "batch_size": 32}, "use": {"epochs": 40}},
     "cartpole-bc": {"trials": 8, "train_items": 6000, "use": {"epochs": 8},
                     "settings": {"hidden": [64, 64], "epochs": 4, "batch_size": 64, "input_noise": 0.02}},
-    "acrobot-bc": {"trials": 8, "train_items": 6000, "use": {"epochs": 15},
+    "acrobot-bc": {"trials": 4, "train_items": 6000, "use": {"epochs": 15},
                    "settings": {"hidden": [64, 64], "epochs": 6, "batch_size": 64, "input_noise": 0.02}},
     "mnist": {"trials": 6, "train_items": 4000, "settings": LARGE, "use": {"epochs": 10, "batch_size": 100}},
     "fashion-mnist": {"trials": 6, "train_items": 4000, "settings": LARGE, "use": {"epochs": 10, "batch_size": 100}},

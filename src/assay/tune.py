@@ -142,7 +142,8 @@ def tune(
     if not study.trials:
         study.enqueue_trial(starting_point(base, space))
     study.optimize(lambda trial: objective(trial, arm, base, space, view, seed), n_trials=max(0, trials - done))
-    tried = tuple(Tried(t.number, dict(t.params), t.value) for t in study.trials if t.state.is_finished())
+    # A storage may hold more trials than were asked for; only so many count, or rules would not be treated alike.
+    tried = tuple(Tried(t.number, dict(t.params), t.value) for t in study.trials if t.state.is_finished())[:trials]
     finished = [t for t in tried if t.accuracy is not None]
     if not finished:
         raise AssayError(f"none of {len(tried)} trials of {arm.name} on {task} finished; look at the settings: {base}")

@@ -68,6 +68,7 @@ def test_a_search_goes_on_where_it_stopped(small: list[tasks.ArrayTask], tmp_pat
     assert len(more.trials) == 3
     assert search(tmp_path, trials=3).trials == more.trials
     assert more.accuracy >= first.accuracy
+    assert search(tmp_path, trials=2).trials == first.trials, "more trials in the storage do not count"
 
 
 def test_other_fixed_settings_or_data_are_another_search(small: list[tasks.ArrayTask], tmp_path: Path) -> None:
