@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "verify": "assay.verify",
+    "verify": "assay.verification",
     "bench": "assay.bench",
     "track": "assay.registry",
     "Trial": "assay.protocols",

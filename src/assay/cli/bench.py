@@ -34,7 +34,7 @@ def bench_command(
     from assay.cli.progress import watch
     from assay.cli.verify import finish
     from assay.engine import LocalExecutor
-    from assay.verify import command_line
+    from assay.verification import command_line
 
     place = str(data) if data else None
     chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None, data=place)

@@ -14,7 +14,7 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     from assay.cli.common import console, settings
     from assay.protocols import BUDGETS
     from assay.registry import registry
-    from assay.verify import SEEDS
+    from assay.verification import SEEDS
 
     settings()
     found = registry.find(track)

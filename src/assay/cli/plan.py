@@ -58,7 +58,7 @@ def _cost(
     from assay.engine import Store, choose_executor, forecast
     from assay.protocols import BUDGETS
     from assay.registry import registry
-    from assay.verify import DEFAULT_ROOT, SEEDS, plan
+    from assay.verification import DEFAULT_ROOT, SEEDS, plan
 
     out = console()
     level = next(known for known in BUDGETS if known == budget)

@@ -50,7 +50,7 @@ def reproduce_command(
     from assay.reproduce import experiment as plans
     from assay.reproduce.published import SEEDS
     from assay.reproduce.report import make_run
-    from assay.verify import DEFAULT_ROOT, command_line
+    from assay.verification import DEFAULT_ROOT, command_line
 
     for kind, given, known in (("experiment", experiment, EXPERIMENTS), ("step", step, STEPS)):
         if given not in known:

@@ -33,7 +33,7 @@ def verify_command(
     from assay.cli.progress import watch
     from assay.engine import choose_executor
     from assay.registry import registry
-    from assay.verify import DEFAULT_ROOT, command_line, verify
+    from assay.verification import DEFAULT_ROOT, command_line, verify
 
     chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None)
     modules = [registry.find(track).module for track in tracks] if tracks else [t.module for t in registry.ordered()]

@@ -1,7 +1,6 @@
 """The engine runs cells: pieces of work it can hash, store, isolate and resume without knowing what they mean."""
 
 from assay.engine.choose import choose_executor
-from assay.environment import capture
 from assay.engine.estimate import CostModel, Forecast, forecast
 from assay.engine.execute import execute
 from assay.engine.files import write_atomically
@@ -9,6 +8,7 @@ from assay.engine.local import LocalExecutor
 from assay.engine.plan import canonical, content_key, fingerprint
 from assay.engine.ray import RayExecutor
 from assay.engine.store import Store, StoredCell
+from assay.environment import capture
 
 __all__ = [
     "CostModel", "Forecast", "LocalExecutor", "RayExecutor", "Store", "StoredCell", "canonical", "capture",

@@ -12,7 +12,7 @@ from assay.errors import InputError
 from assay.protocols import Cell, CellEvent
 from assay.registry import registry
 from assay.results import Finding, Run, Verdict
-from assay.verify import verify
+from assay.verification import verify
 
 HERE = Path(__file__).parent
 TOYS = ("toy-good", "toy-statistical", "toy-raises", "toy-killed", "toy-undecidable", "toy-uncalibrated", "toy-fails")

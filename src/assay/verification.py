@@ -108,7 +108,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
         cells.append(
             Cell(
                 key=content_key(identity),
-                target="assay.verify:measure_cell",
+                target="assay.verification:measure_cell",
                 payload=payload,
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
