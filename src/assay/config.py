@@ -27,6 +27,9 @@ class Settings:
     workers: int | None = None
     out: str | None = None
     data: str | None = None
+    engine: str = "local"
+    address: str | None = None
+    store: str | None = None
     plugins: tuple[str, ...] = ()
 
 
@@ -87,7 +90,7 @@ def _check(name: str, value: Any, where: str) -> None:
         raise ConfigError(f"expected {name} >= 1; given {value!r} (in {where})")
     if name == "seed" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise ConfigError(f"expected seed >= 0; given {value!r} (in {where})")
-    if name in ("out", "data") and not isinstance(value, str | Path):
-        raise ConfigError(f"expected a path for {name}; given {value!r} (in {where})")
+    if name in ("out", "data", "store", "engine", "address") and not isinstance(value, str | Path):
+        raise ConfigError(f"expected text for {name}; given {value!r} (in {where})")
     if name == "plugins" and not (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)):
         raise ConfigError(f"expected a list of module names for plugins; given {value!r} (in {where})")

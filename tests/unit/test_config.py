@@ -37,7 +37,7 @@ def test_no_file_gives_the_defaults(tmp_path: Path) -> None:
         ("seed = -1", "seed >= 0"),
         ('budget = "quik"', "did you mean 'quick'"),
         ('plugins = "one"', "list of module names"),
-        ("out = 3", "path"),
+        ("out = 3", "text"),
         ("seeds = ", "not valid TOML"),
     ],
 )

@@ -18,7 +18,7 @@ def verify_command(
     seed: Annotated[int | None, typer.Option(help="First seed (default: 42).")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")] = None,
-    engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray.")] = "local",
+    engine: Annotated[str | None, typer.Option(help="local (processes on this machine; default) or ray.")] = None,
     address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
     store: Annotated[
         str | None, typer.Option(help="Folder or URL (s3://..., gs://...) of finished cells; drivers may share it.")
@@ -35,17 +35,26 @@ def verify_command(
     from assay.registry import registry
     from assay.verification import DEFAULT_ROOT, command_line, verify
 
-    chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None)
+    chosen = settings(
+        budget=budget,
+        seeds=seeds,
+        seed=seed,
+        workers=workers,
+        out=str(out) if out else None,
+        engine=engine,
+        address=address,
+        store=store,
+    )
     modules = [registry.find(track).module for track in tracks] if tracks else [t.module for t in registry.ordered()]
-    executor = choose_executor(engine, workers=chosen.workers, address=address, modules=modules)
+    executor = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address, modules=modules)
     folder = Path(chosen.out) if chosen.out else None
-    with watch(folder, workers=chosen.workers) as watcher:
+    with watch(folder, workers=executor.places()) as watcher:
         run = verify(
             *(tracks or ()),
             budget=chosen.budget,
             seeds=chosen.seeds,
             seed=chosen.seed,
-            store=store or (folder or DEFAULT_ROOT) / "cells",
+            store=chosen.store or (folder or DEFAULT_ROOT) / "cells",
             fail_fast=fail_fast,
             executor=executor,
             watcher=watcher,
