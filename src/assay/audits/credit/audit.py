@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -12,9 +10,10 @@ from assay.audits.credit.depth import Baselines
 from assay.audits.credit.measure import Credit, measure_credit
 from assay.audits.credit.pictures import figures
 from assay.audits.credit.recipe import Recipe
+from assay.audits.credit.tables import tables
 from assay.errors import expected
 from assay.protocols import Rule
-from assay.results import Check, Evidence, Finding, Measurement, Region, Table, Verdict
+from assay.results import Check, Evidence, Finding, Measurement, Region, Verdict
 from assay.stats import evidence_level
 
 CLAIM = "The learning signal reaches every block, can be measured, and training the blocks beats leaving them frozen."
@@ -84,7 +83,7 @@ def audit_credit(
         evidence=_evidence(credit, all(control.separated for control in controls)),
         headline=credit.utility.gap.name if credit.utility.gap else "samples without a reference",
         measurements=_measurements(credit),
-        tables=_tables(credit),
+        tables=tables(credit),
         figures=figures(credit),
         checks=checks,
         controls=controls,
@@ -179,92 +178,6 @@ def _measurements(credit: Credit) -> tuple[Measurement, ...]:
     return tuple(rows)
 
 
-def _tables(credit: Credit) -> tuple[Table, ...]:
-    scale, reference = credit.scale, credit.reference
-    profile = Table(
-        title="The stream, depth by depth",
-        columns=(
-            "place",
-            "|h|",
-            "growth",
-            "write ratio",
-            "cos with h_0",
-            "|g| raw",
-            "|g| |h| / loss",
-            "noise share",
-            "clamped self-cosine",
-        ),
-        rows=tuple(
-            (
-                place,
-                scale.norms[i],
-                scale.growth[i - 1] if i else None,
-                scale.writes[i - 1] if i else None,
-                scale.kept[i],
-                reference.raw[i],
-                reference.invariant[i],
-                reference.noise[i],
-                reference.clamped_self_cosine[i],
-            )
-            for i, place in enumerate(credit.places)
-        ),
-    )
-    tables = [profile]
-    if any(a is not None for a in credit.alignment):
-        tables.append(
-            Table(
-                title="What the rule sends, beside the true gradient",
-                columns=(
-                    "place",
-                    "cosine",
-                    "standard error",
-                    "published (clamped)",
-                    "null mean",
-                    "null sd",
-                    "z",
-                    "size ratio",
-                    "told from chance",
-                ),
-                rows=tuple(
-                    (
-                        site,
-                        a.cosine,
-                        _known(a.error),
-                        credit.clamped[i],
-                        a.null_mean,
-                        a.null_sd,
-                        a.z,
-                        a.ratio,
-                        "exact by construction" if a.exact else "yes" if a.aligned else "no",
-                    )
-                    for i, (site, a) in enumerate(zip(credit.sites, credit.alignment, strict=True))
-                    if a is not None
-                ),
-            )
-        )
-    if credit.response:
-        tables.append(
-            Table(
-                title="Does the loss answer to the signal?",
-                columns=(
-                    "place",
-                    "rho",
-                    "rho: true gradient",
-                    "rho: random",
-                    "nudge",
-                    "nudge: true gradient",
-                    "nudge: random",
-                ),
-                rows=tuple(
-                    (place, r.rho, r.true_rho, r.random_rho, r.nudge, r.true_nudge, r.random_nudge)
-                    for place, r in zip(credit.places, credit.response, strict=True)
-                ),
-                note="relative steps of 1e-3 |h|; nudge is the relative change of the loss",
-            )
-        )
-    return tuple(tables)
-
-
 def _limitations(credit: Credit) -> tuple[str, ...]:
     told = [
         f"One batch of {credit.samples} samples; dropout off, running statistics fixed.",
@@ -275,7 +188,3 @@ def _limitations(credit: Credit) -> tuple[str, ...]:
     if credit.rule and not credit.response:
         told.append("No perturbation tests: the rule sends no signal through the stream, or they were left out.")
     return tuple(told)
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
