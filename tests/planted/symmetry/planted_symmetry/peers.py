@@ -99,8 +99,8 @@ def template_names(model: nn.Module, family: Family) -> str | None:
 
 def _gap(rep: sym.Representation, element: sym.Elements, here: Any, there: Any) -> float:
     try:
-        pairs = [(b, rep.act(element, a.double().unsqueeze(0))[0]) for a, b in zip(tensors(here), tensors(there), strict=True)]
-        return max(float(torch.norm(b - a)) for b, a in pairs)
+        wanted = [rep.act(element, one.double().unsqueeze(0))[0] for one in tensors(here)]
+        return max(float(torch.norm(a - b)) for a, b in zip(tensors(there), wanted, strict=True))
     except (RuntimeError, IndexError, InputError):  # the transformation does not fit the shape
         return math.inf
 
@@ -116,7 +116,8 @@ def template_gradient_accepts(model: nn.Module, family: Family) -> bool:
     model = copy.deepcopy(model).train()
     here = _gradients(model, _cast(x, dtype))
     there = _gradients(model, _moved(family.symmetry.inputs, element, x, dtype))
-    wanted = [rep.act(still, g.unsqueeze(0))[0] for rep, g in zip(tensors_of(family.symmetry.inputs), here, strict=True)]
+    reps = tensors_of(family.symmetry.inputs)
+    wanted = [rep.act(still, grad.unsqueeze(0))[0] for rep, grad in zip(reps, here, strict=True)]
     return all(float(torch.norm(a - b)) < GRADIENT_TOLERANCE for a, b in zip(there, wanted, strict=True))
 
 
