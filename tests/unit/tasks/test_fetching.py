@@ -142,7 +142,9 @@ def test_a_connection_that_never_gets_anywhere_is_given_up_with_the_part_kept(
     assert not (tmp_path / "letters" / "letters-ubyte.gz").exists()
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"something else"), b"<html>moved</html>"])
+@pytest.mark.parametrize(
+    "content", [gzip.compress(b"something else", mtime=0), b"<html>moved</html>"], ids=["another file", "a web page"]
+)
 def test_wrong_content_is_refused_and_not_kept(
     server: Server, one_file: bytes, tmp_path: Path, content: bytes
 ) -> None:
