@@ -113,7 +113,8 @@ class AllPairs(nn.Module):
 
 @pytest.mark.parametrize("absolute", [False, True])
 def test_schnet_is_invariant_under_rigid_motions(absolute: bool) -> None:
-    schnet = needs("torch_geometric.nn").models.SchNet(hidden_channels=16, num_filters=16, num_interactions=2, num_gaussians=8)
+    models = needs("torch_geometric.nn").models
+    schnet = models.SchNet(hidden_channels=16, num_filters=16, num_interactions=2, num_gaussians=8)
     samples = [(torch.tensor([6, 1, 1, 8, 7, 1]), randn(NODES, 3, name=f"pos{i}")) for i in range(4)]
     spec = sym.Symmetry(sym.E(3), inputs=(sym.invariant(), sym.point()), outputs=sym.invariant(), batch=None)
     options = FORWARD if absolute else QUICK

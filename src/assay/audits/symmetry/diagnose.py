@@ -12,7 +12,7 @@ from torch import nn
 from assay.audits.symmetry import signatures
 from assay.audits.symmetry.causes import module_cause
 from assay.audits.symmetry.facts import EVERYTHING, Facts
-from assay.audits.symmetry.figures import edge_map, is_ring
+from assay.audits.symmetry.figures import edge_map, is_constant, is_ring, residual
 from assay.audits.symmetry.isolate import MOST_MODULES
 from assay.audits.symmetry.localise import Location
 from assay.audits.symmetry.scripts import script
@@ -149,6 +149,9 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
         return by_module
     if generator.startswith("permutation"):
         return signatures.INDEX
+    if "grid" in facts.subject.group().parts:
+        gap = residual(location) if location is not None else None
+        return signatures.ADDED if gap is not None and is_constant(gap) else signatures.ORIENTATION
     if generator == "reflection" and "rotation" in holds:
         return signatures.PARITY
     if "translation" in broken:

@@ -35,24 +35,33 @@ def figures(facts: Facts) -> list[Figure]:
 
 def edge_map(location: Location) -> Tensor | None:
     """Mean error per pixel at the first inconsistent module, if its output is an image; None otherwise."""
+    gap = residual(location)
+    if gap is None or gap.ndim < 4 or min(gap.shape[-2:]) < 3:
+        return None
+    return gap.abs().reshape(-1, *gap.shape[-2:]).mean(dim=0)
+
+
+def residual(location: Location) -> Tensor | None:
+    """h(gx) - rho(g) h(x) at the first inconsistent module of a grid group, [elements, inputs, ...]; None otherwise."""
     place = location.first
     if place is None or place.representation is None or not place.event.tensors:
         return None
     position = next((i for i, event in enumerate(location.here.high) if event.key == place.event.key), None)
     here = place.event.tensors[0][1]
-    if (
-        position is None
-        or here.ndim < 3
-        or min(here.shape[-2:]) < 3
-        or not {"grid", "shift", "crop"} & set(location.elements.parts)
-    ):
+    if position is None or not {"grid", "shift", "crop"} & set(location.elements.parts):
         return None
     there = torch.stack([traced.high[position].tensors[0][1] for traced in location.there])
     try:
-        gap = there - place.representation.act(location.elements, here.expand_as(there))
+        return there - place.representation.act(location.elements, here.expand_as(there))
     except (RuntimeError, IndexError):
         return None
-    return gap.abs().reshape(-1, *gap.shape[-2:]).mean(dim=0)
+
+
+def is_constant(gap: Tensor) -> bool:
+    """Whether the error is the same for every input: something was added that has nothing to do with the input."""
+    varies = gap - gap.mean(dim=1, keepdim=True)
+    limit = math.sqrt(torch.finfo(torch.float64).eps)
+    return gap.shape[1] > 1 and float(varies.abs().max()) <= limit * float(gap.abs().max())
 
 
 def is_ring(edge: Tensor) -> bool:

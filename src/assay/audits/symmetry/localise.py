@@ -25,6 +25,9 @@ from assay.audits.symmetry.trace import Event, Pass, record
 from assay.errors import InputError
 from assay.seeding import torch_generator
 
+CLOSE = 0.01
+"""A candidate that is off by less than this is the representation, broken a little: inner products, in which small
+errors drown, may then not overrule it."""
 VARIANTS = 4
 """Inputs a model without a batch axis is traced at: the worst one and noisy copies of it, for the Gram test."""
 
@@ -45,8 +48,9 @@ class Place:
 
     @property
     def consistent(self) -> bool:
-        """Some candidate fits, or every inner product is kept."""
-        return self.fits or (self.gram_excess is not None and self.gram_excess <= 1.0 and not self.centred)
+        """Some candidate fits, or none comes close and every inner product is kept."""
+        kept = self.gram_excess is not None and self.gram_excess <= 1.0 and not self.centred
+        return self.fits or (kept and self.relative > CLOSE)
 
     @property
     def blamed(self) -> str:

@@ -48,6 +48,18 @@ INDEX = Signature(
     "order-dependent operation, a cap on neighbours)",
     "aggregate with sum, mean or max, drop what depends on the index, break ties by value",
 )
+ADDED = Signature(
+    "Added constant",
+    "the error is the same for every input: something is added that does not follow the transformation (a bias per "
+    "orientation, a channel or table of coordinates)",
+    "share biases over orientations and drop what depends on the place, or let it turn along with the image",
+)
+ORIENTATION = Signature(
+    "Orientations or places differ",
+    "orientations or places that the group exchanges are not treated alike: a kernel that does not turn along, a gain "
+    "per orientation, a sum along one axis of the image only",
+    "make every orientation from the same weights by turning them, and treat both axes of the image alike",
+)
 UNKNOWN = Signature(
     "Symmetry broken",
     "no representation carries what this module returns at x to what it returns at gx",

@@ -10,14 +10,15 @@ from assay.stats import binomial_interval
 
 Record = dict[str, Any]
 
-INTRODUCTION = """Written by `python benchmarks/symmetry_suite.py`; do not edit. A planted model counts as broken only if
-a plain loop in float64 says so: its error exceeds ten times the float32 rounding of the same pair. Intervals are exact
-(Clopper-Pearson, 95 %). An alarm on a clean model is any verdict but PASS of an audit with nothing switched off."""
+INTRODUCTION = """Written by `python benchmarks/symmetry_suite.py`; do not edit. A planted model counts as broken
+only if a plain loop in float64 says so: its error exceeds ten times the float32 rounding of the same pair. Intervals
+are exact (Clopper-Pearson, 95 %). An alarm on a clean model is any verdict but PASS of an audit with nothing switched
+off."""
 
-PEERS = """The first e3nn column is `assert_equivariant` with its defaults on a float32 model (tolerance 1e-3), the second
-on a float64 model (tolerance 1e-9); it speaks of rotations, parity and translations only, so the other families are left
-out of its columns, and so are permutations. The template is the usual loop (100 transformations, relative error below
-1e-5, the dtype of the model), repaired so that it runs; its layers are fed with the model's own input, as it says."""
+PEERS = """The first e3nn column is `assert_equivariant` with its defaults on a float32 model (tolerance 1e-3), the
+second on a float64 model (tolerance 1e-9); it speaks of rotations, parity and translations only, so the other families
+are left out of its columns. The template is the usual loop (100 transformations, relative error below 1e-5, the dtype
+of the model), repaired so that it runs; its layers are fed with the model's own input, as it says."""
 
 
 def page(records: list[Record], *, planned: int) -> str:
@@ -30,8 +31,8 @@ def page(records: list[Record], *, planned: int) -> str:
     parts = [
         "# Symmetry auditor: the planted suite",
         INTRODUCTION,
-        f"{len(records)} of {planned} models: {len(clean)} clean, {len(forward)} planted and broken, {len(below)} planted "
-        f"with an error below that, {len(latent)} latent, {len(backward)} with a wrong backward pass.",
+        f"{len(records)} of {planned} models: {len(clean)} clean, {len(forward)} planted and broken, {len(below)} "
+        f"planted with an error below that, {len(latent)} latent, {len(backward)} with a wrong backward pass.",
         "## Summary",
         _summary(clean, forward, below, latent, backward),
         "## Beside other checkers",

@@ -15,7 +15,7 @@ from assay.seeding import torch_generator
 Leakage = Callable[..., Tensor]
 """(output of the healthy module, *its inputs) -> what is added to the output, before the magnitude."""
 
-MAGNITUDES = (1.0, 1e-2, 1e-4)
+MAGNITUDES = (1.0, 1e-3)
 DEPTHS = (0, 2)
 
 

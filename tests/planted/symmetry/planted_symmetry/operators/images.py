@@ -9,7 +9,7 @@ from planted_symmetry.families.group_cnn import CHANNELS, SIZE, GroupConv
 from planted_symmetry.plant import Operator, leak, put
 
 GAIN, BIAS, TABLE = (1, 1, 4, 1, 1), (CHANNELS, 4, 1, 1), (SIZE, SIZE)
-POSITION, KERNEL, EDGE = ("Absolute position",), ("Kernel is not symmetric",), ("Padding",)
+ADDED, DIFFER, EDGE = ("Added constant",), ("Orientations or places differ",), ("Padding",)
 
 
 class OneKernelOff(GroupConv):
@@ -76,19 +76,19 @@ def left_edge(f: Tensor) -> Tensor:
 
 
 IMAGES = [
-    Operator("one kernel off", "group CNN", one_kernel_off, KERNEL),
-    Operator("orientations not moved", "group CNN", not_turned, KERNEL, magnitudes=(1.0,)),
-    Operator("ordinary convolution", "group CNN", ordinary_convolution, KERNEL),
+    Operator("one kernel off", "group CNN", one_kernel_off, DIFFER),
+    Operator("orientations not moved", "group CNN", not_turned, DIFFER, magnitudes=(1.0,)),
+    Operator("ordinary convolution", "group CNN", ordinary_convolution, DIFFER),
     Operator("bias per orientation", "group CNN",
-             leak("blocks.{depth}.conv", lambda f, table, *_: table, table=BIAS), ("Bias per orientation",)),
+             leak("blocks.{depth}.conv", lambda f, table, *_: table, table=BIAS), ADDED),
     Operator("gain per orientation", "group CNN",
-             leak("blocks.{depth}.norm", lambda f, table, *_: f * table, table=GAIN), ("Bias per orientation",)),
+             leak("blocks.{depth}.norm", lambda f, table, *_: f * table, table=GAIN), DIFFER),
     Operator("coordinate channel", "group CNN",
-             leak("blocks.{depth}.act", lambda f, *_: torch.linspace(-1, 1, f.shape[-1]).to(f).expand_as(f)), POSITION),
+             leak("blocks.{depth}.act", lambda f, *_: torch.linspace(-1, 1, f.shape[-1]).to(f).expand_as(f)), ADDED),
     Operator("table of pixels", "group CNN",
-             leak("blocks.{depth}.norm", lambda f, table, *_: table.expand_as(f), table=TABLE), POSITION),
-    Operator("shift by one pixel", "group CNN", leak("blocks.{depth}.act", lambda f, *_: f.roll(1, dims=-1)), KERNEL),
+             leak("blocks.{depth}.norm", lambda f, table, *_: table.expand_as(f), table=TABLE), ADDED),
+    Operator("shift by one pixel", "group CNN", leak("blocks.{depth}.act", lambda f, *_: f.roll(1, dims=-1)), DIFFER),
     Operator("mean over rows only", "group CNN",
-             leak("blocks.{depth}.norm", lambda f, *_: f.mean(-1, keepdim=True).expand_as(f)), KERNEL),
+             leak("blocks.{depth}.norm", lambda f, *_: f.mean(-1, keepdim=True).expand_as(f)), DIFFER),
     Operator("edge on one side", "group CNN", leak("blocks.{depth}.conv", lambda f, *_: left_edge(f)), EDGE),
 ]
