@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, Any]
 WORDS = {Verdict.PASS: "yes", Verdict.FAIL: "**no**", Verdict.INCONCLUSIVE: "undecided", None: "not run"}
+ASSUMED = (
+    "The source's description leaves these open, and each may be why a figure differs: feedback matrices are "
+    "N(0, 1/d) with d the width of the stream; the embedding is trained by the signal at h_0 (B_0 e under DFA, B_0 a_1 "
+    "under block FA); block losses and penalties are sums over features and means over the batch; the cosine schedule "
+    "steps once per epoch and ends at 0; pixels are normalised per channel and crops are padded with the mean colour; "
+    "|h| and |g| are means over samples of per-sample norms, |g| of the batch-mean loss. Equilibrium propagation on "
+    "this architecture, ViT-Mini, the net without terminal LayerNorm and the depth ladder are implemented as commands "
+    "and were not run here."
+)
 ORDER = ("bp", "frozen", "fa-layer", "fa-block", "dfa-block")
 
 
@@ -48,6 +57,8 @@ def render(records: Sequence[Record], source: str) -> str:
         "## Does depth pay?",
         _utility_text(arms),
         *_penalty_section(arms),
+        "## What had to be assumed",
+        ASSUMED,
         "## How to run it again",
         _commands(source),
     ]
