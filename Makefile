@@ -10,8 +10,10 @@ RUN    := env -u PYTHONPATH
 verify: $(VENV)/.installed
 	$(RUN) $(BIN)/assay verify --out assay-runs/verify
 
+# Clusters and browsers come after the rest and one at a time: they need the machine to themselves.
 test: $(VENV)/.test lint
-	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
+	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not ray and not browser"
+	$(RUN) $(BIN)/python -m pytest -m "(ray or browser) and not slow"
 
 test-slow: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -m slow
