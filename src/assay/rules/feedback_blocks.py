@@ -79,12 +79,13 @@ class BlockFeedback:
 
     def _from_above(self, level: int, above: Tensor, like: Tensor) -> Tensor:
         """B_l a_{l+1}: a map of features, the same at every position (token or pixel)."""
-        channel = 1 if like.ndim >= 4 else like.ndim - 1
-        moved = above.movedim(channel, -1)
+        convolutional = like.ndim >= 4
+        rows, columns = (t.shape[1 if convolutional else -1] for t in (like, above))
         # N(0, 1/rows) keeps the length of the signal: |B a| is about |a|.
-        rows = like.shape[channel]
-        matrix = self.matrices.draw(f"stream.{level}", (rows, moved.shape[-1]), scale=rows**-0.5, like=like)
-        signal = (moved @ matrix.T).movedim(-1, channel)
+        matrix = self.matrices.draw(f"stream.{level}", (rows, columns), scale=rows**-0.5, like=like)
+        if not convolutional:
+            return above @ matrix.T
+        signal = torch.einsum("rc,nc...->nr...", matrix, above)
         if signal.shape != like.shape:  # a stage of a convolutional net halved the picture
             signal = nn.functional.interpolate(signal, size=like.shape[2:], mode="nearest")
         return signal

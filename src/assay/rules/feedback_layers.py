@@ -125,7 +125,7 @@ class _Linear(torch.autograd.Function):
             sent,
             own if to_weight else None,
             rows.sum(0) if to_bias else None,
-            own.clone() if to_matrix and own is not None else None,
+            own if to_matrix else None,  # autograd copies a tensor that two leaves would otherwise share
             None,
             None,
         )
@@ -157,7 +157,7 @@ class _Convolution(torch.autograd.Function):
         if to_input:
             ctx.route.sends()
             sent = ctx.route.direct(x) if matrix is None else sent
-        return sent, own if to_weight else None, bias, own.clone() if to_matrix else None, None, None
+        return sent, own if to_weight else None, bias, own if to_matrix else None, None, None
 
 
 _ORDER = {False: ("stride", "padding", "dilation", "groups"),
