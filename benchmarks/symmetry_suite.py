@@ -23,18 +23,20 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--every", type=int, default=1, help="only every n-th planted model")
     arguments.add_argument("--records", type=Path, help="JSON lines: finished models are kept and not run again")
-    arguments.add_argument("--limit", type=int, help="stop after so many models, e.g. to render what there is")
+    arguments.add_argument("--only", nargs="*", default=(), help="families to run")
+    arguments.add_argument("--render", action="store_true", help="run nothing: the page of what the records hold")
     arguments.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "symmetry-suite.md")
     options = arguments.parse_args()
 
     import torch
     from planted_symmetry.page import page
-    from planted_symmetry.suite import run, tasks
+    from planted_symmetry.suite import finished, run, tasks
 
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
-    todo = list(tasks(every=options.every))
-    records = run(todo[: options.limit], records=options.records, say=lambda line: print(line, flush=True))
+    todo = list(tasks(every=options.every, only=options.only))
+    chosen = [task for task in todo if task.name in finished(options.records)] if options.render else todo
+    records = run(chosen, records=options.records, say=lambda line: print(line, flush=True))
     text = page(records, planned=len(todo))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(text, encoding="utf-8")

@@ -64,7 +64,7 @@ def test_a_defect_that_no_output_shows_is_caught(kind, family, name) -> None:
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("family", ["EGNN", "group CNN", "DeepSets", "attention"])
 def test_a_clean_model_raises_no_alarm(family: str, trained: bool) -> None:
-    finding = clean_audit(of(family), 3, trained=trained)
+    finding = clean_audit(healthy(of(family), 3, trained=trained), of(family), 3)
     assert finding.passed, finding.reason
 
 

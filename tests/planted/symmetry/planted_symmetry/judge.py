@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import nn
+
 from assay import symmetry as sym
 from assay.results import Finding, Verdict
-from planted_symmetry.plant import Family, Planted, healthy
+from planted_symmetry.plant import Family, Planted
 from planted_symmetry.truth import Truth, measure
 
 Near = Literal["exact", "parent", "block", "wrong", "none"]
@@ -99,7 +101,6 @@ def broken_generators(finding: Finding) -> frozenset[str]:
     return frozenset(names - {"all together"})
 
 
-def clean_audit(family: Family, seed: int, *, trained: bool) -> Finding:
-    """The full audit, nothing left out, of a clean model."""
-    model = healthy(family, seed, trained=trained)
+def clean_audit(model: nn.Module, family: Family, seed: int) -> Finding:
+    """The full audit, nothing left out."""
     return sym.audit_symmetry(model, family.sample, family.symmetry, seed=seed, inputs=24, transforms=16)
