@@ -45,9 +45,9 @@ SPACE: Mapping[str, Range] = {
 }
 ENERGY_SPACE: Mapping[str, Range] = {
     "beta": Range(0.1, 0.6),
-    "gamma": Range(0.1, 0.6),
-    "free_sweeps": Range(3, 8, whole=True),
-    "nudged_sweeps": Range(2, 5, whole=True),
+    "gamma": Range(0.05, 0.6),
+    "free_sweeps": Range(3, 15, whole=True),
+    "nudged_sweeps": Range(2, 12, whole=True),
 }
 
 
