@@ -54,7 +54,7 @@ def main() -> None:
 def quick(given: argparse.Namespace) -> None:
     """Digits and control at quick budget from an empty store: meant to fit in ten minutes on two cores."""
     del given
-    from assay.bench import bench
+    from assay.benchmark import bench
 
     with tempfile.TemporaryDirectory() as folder:
         found = bench("digits", "cartpole-bc", "acrobot-bc", store=folder)
@@ -76,7 +76,7 @@ def tune(given: argparse.Namespace) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """The benchmark at standard budget; its report and its cells lie in ``out``."""
-    from assay.bench import bench
+    from assay.benchmark import bench
     from assay.reports import save_report
 
     found = bench(*given.tasks, rules=given.rules, models=given.models, budget="standard", seeds=given.seeds,

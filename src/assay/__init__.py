@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "verify": "assay.verification",
-    "bench": "assay.bench",
+    "bench": "assay.benchmark",
     "track": "assay.registry",
     "Trial": "assay.protocols",
     "Finding": "assay.results",

@@ -145,7 +145,7 @@ def test_findings_are_the_same_bytes_on_both_engines(nodes: Nodes, tmp_path: Pat
 @pytest.mark.slow
 def test_a_benchmark_finds_the_same_on_both_engines(nodes: Nodes, tmp_path: Path) -> None:
     """Everything but the measured times; those have a unit of time or are ratios of times."""
-    from assay.bench import bench
+    from assay.benchmark import bench
 
     def findings(executor: Any, folder: str) -> list[dict[str, Any]]:
         found = []

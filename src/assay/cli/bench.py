@@ -28,8 +28,8 @@ def bench_command(
 
     The same command continues a killed run. Exit code: 0 all PASS, 1 FAIL, 3 undecided, 4 ERROR.
     """
-    from assay.bench import bench
-    from assay.bench.run import DEFAULT_ROOT, DEFAULT_RULES
+    from assay.benchmark import bench
+    from assay.benchmark.run import DEFAULT_ROOT, DEFAULT_RULES
     from assay.cli.common import settings
     from assay.cli.progress import watch
     from assay.cli.verify import finish

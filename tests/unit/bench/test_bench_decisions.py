@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from assay.arms import Arm, find_arm
-from assay.bench.cells import REFERENCE, RESTARTED, SHUFFLED
-from assay.bench.decide import Evidence, decide, not_measured
-from assay.bench.tables import PUBLISHED, against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
+from assay.benchmark.cells import REFERENCE, RESTARTED, SHUFFLED
+from assay.benchmark.decide import Evidence, decide, not_measured
+from assay.benchmark.tables import (
+    PUBLISHED,
+    against_published,
+    gap_heatmap,
+    over_tasks,
+    results_matrix,
+    statistical_report,
+)
 from assay.results import Failure, Finding, Verdict
 
 EQPROP, BACKPROP = Arm("eqprop"), Arm("backprop")
@@ -143,6 +150,7 @@ def test_the_statistical_report_corrects_over_all_comparisons() -> None:
     assert rows[0]["p (Holm)"] >= rows[0]["p (TOST)"]
     assert rows[1]["p (Holm)"] <= 1.0
     assert rows[0]["seeds for 80 % power"] >= 2
+    assert f"p = {rows[0]['p (TOST)']:.3g})" in good.reason, "the report shows the p-value that decided"
 
 
 def test_aggregates_and_the_published_table_are_made_from_the_records() -> None:

@@ -10,8 +10,8 @@ import torch
 
 from assay import tasks
 from assay.arms import Arm, arms
-from assay.bench import bench
-from assay.bench.cells import LARGE, QUICK_ITEMS, REFERENCE, as_cell, plan_task, shuffle_labels
+from assay.benchmark import bench
+from assay.benchmark.cells import LARGE, QUICK_ITEMS, REFERENCE, as_cell, plan_task, shuffle_labels
 from assay.cli.bench import RULE_NAMES, assignments
 from assay.cli.many import spread
 from assay.errors import InputError
@@ -112,7 +112,7 @@ def test_control_tasks_report_the_return(here: Any, tmp_path: Path, monkeypatch:
 
     small = tasks.cartpole(seed=0, episodes=6)
     monkeypatch.setattr(control, "cartpole", lambda seed: small)
-    monkeypatch.setattr("assay.bench.cells.EPISODES", 5)
+    monkeypatch.setattr("assay.benchmark.cells.EPISODES", 5)
     (finding,) = run(here, tmp_path, "cartpole-bc", seeds=1).findings
     assert finding.measurement("return, eqprop/mlp").value is not None
     assert finding.verdict is Verdict.INCONCLUSIVE

@@ -25,7 +25,7 @@ RESTARTED = "control: other initialisation"
 SHUFFLED = "control: shuffled labels"
 FLOORS = "floors"
 SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.seeding", "assay.arms.build",
-           "assay.bench.cells")
+           "assay.benchmark.cells")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def as_cell(work: Work, *, data: str | None) -> Cell:
     }
     return Cell(
         key=content_key({**identity, "code": fingerprint(SOURCES)}),
-        target="assay.bench.cells:measure_cell",
+        target="assay.benchmark.cells:measure_cell",
         payload={**identity, "data": data},
         label=f"{work.task} {work.what} seed {work.seed}",
         group=f"{work.task}/{work.what}/{work.settings.epochs}/{work.items}",

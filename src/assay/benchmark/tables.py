@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from assay import stats
 from assay.arms import Arm
-from assay.bench.decide import Evidence, deviation, paired, percent, time_ratio
-from assay.results import Figure, Finding, Table
+from assay.benchmark.decide import P_VALUE, Evidence, deviation, paired, percent, time_ratio
+from assay.results import Figure, Finding, Measurement, Table
 
 PUBLISHED: Mapping[str, tuple[float, float, float, float]] = {
     "digits": (97.04, 0.35, 94.63, 0.73),
@@ -40,16 +40,18 @@ def results_matrix(evidence: Mapping[str, Evidence], arms: Sequence[Arm], findin
 
 def statistical_report(findings: Sequence[Finding], *, margin: float) -> Table:
     """One row per comparison: n, interval, p, Holm's p over all comparisons, spread, power and seeds it would take."""
-    judged = [(finding, _decide_again(finding, margin)) for finding in findings]
-    adjusted = stats.holm([d.p_value if d and d.p_value is not None else 1.0 for _, d in judged])
+    judged = [(finding, _named(finding, P_VALUE)) for finding in findings]
+    adjusted = stats.holm([p.value if p and p.value is not None else 1.0 for _, p in judged])
     rows = []
-    for (finding, decision), holm in zip(judged, adjusted, strict=True):
-        gap = next((m for m in finding.measurements if m.name == finding.headline), None)
-        spread = deviation(gap.values) if gap else None
+    for (finding, p_value), holm in zip(judged, adjusted, strict=True):
+        gap = _named(finding, finding.headline)
+        # Gaps that vary less than one test item are judged item by item: their spread over seeds says nothing of power.
+        by_items = gap is not None and gap.interval is not None and "item" in gap.interval.method
+        spread = deviation(gap.values) if gap and not by_items else None
         rows.append((
             finding.name, gap.n if gap else 0, finding.verdict.value, str(finding.evidence or ""),
             _rounded(gap.value if gap else None, 3), str(gap.interval) if gap and gap.interval else "",
-            _rounded(decision.p_value if decision else None, 4), _rounded(holm, 4) if decision else None,
+            _figures(p_value.value if p_value else None), _figures(holm if p_value else None),
             _rounded(spread, 3), _rounded(stats.power(margin, spread, gap.n) if gap and spread else None, 2),
             _rounded(stats.minimal_margin(spread, gap.n) if gap and spread else None, 2),
             stats.seeds_needed(margin, spread) if spread else None,
@@ -135,12 +137,8 @@ def gap_heatmap(evidence: Mapping[str, Evidence], arms: Sequence[Arm]) -> Figure
     )
 
 
-def _decide_again(finding: Finding, margin: float) -> stats.Decision | None:
-    """The p-value of a finding, from the paired gaps it carries."""
-    gap = next((m for m in finding.measurements if m.name == finding.headline), None)
-    if gap is None or len(gap.values) < 2:
-        return None
-    return stats.parity(gap.values, [0.0] * len(gap.values), margin=margin, unit="pp")
+def _named(finding: Finding, name: str | None) -> Measurement | None:
+    return next((m for m in finding.measurements if m.name == name), None)
 
 
 def _accuracy(values: Sequence[float]) -> tuple[float | None, float | None, int]:
@@ -152,7 +150,7 @@ def _accuracy(values: Sequence[float]) -> tuple[float | None, float | None, int]
 def _gap(finding: Finding | None) -> tuple[float | None, str, str]:
     if finding is None:
         return None, "", "baseline"
-    gap = next((m for m in finding.measurements if m.name == finding.headline), None)
+    gap = _named(finding, finding.headline)
     if gap is None:
         return None, "", finding.verdict.value
     ends = f"[{gap.interval.low:+.2f}, {gap.interval.high:+.2f}]" if gap.interval else ""
@@ -177,6 +175,11 @@ def _returns(found: Evidence, arm: Arm) -> str:
 def _floors(found: Evidence) -> tuple[float | None, ...]:
     floors = found.floors
     return tuple(_rounded(100 * floors[key], 2) if floors else None for key in ("chance", "majority", "logistic"))
+
+
+def _figures(value: float | None) -> float | None:
+    """Three significant figures: a small p-value is not 0."""
+    return None if value is None else float(f"{value:.3g}")
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -1,4 +1,4 @@
-"""``assay.bench``: rules x tasks x seeds in, Run out."""
+"""``assay.benchmark``: rules x tasks x seeds in, Run out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from assay.arms import Arm, arms
-from assay.bench.cells import FLOORS, as_cell, plan_task
-from assay.bench.decide import Evidence, decide, not_measured
-from assay.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
+from assay.benchmark.cells import FLOORS, as_cell, plan_task
+from assay.benchmark.decide import Evidence, decide, not_measured
+from assay.benchmark.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.engine import LocalExecutor, Store, capture, content_key, execute
 from assay.errors import InputError, MissingExtra, expected, unknown
 from assay.protocols import BUDGETS, Budget, Cell, CellResult, Executor, Watcher

@@ -9,12 +9,13 @@ from typing import Any
 
 from assay import stats
 from assay.arms import Arm, chosen
-from assay.bench.cells import LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.benchmark.cells import LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
 from assay.protocols import Budget
 from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
 
 RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
+P_VALUE = "p-value of parity"
 
 Records = Mapping[int, Mapping[str, Any]]
 
@@ -59,7 +60,7 @@ def decide(evidence: Evidence, arm: Arm) -> Finding:
         key_finding=_key_finding(evidence, arm, ours, theirs),
         score=decision.score,
         headline=decision.measurement.name,
-        measurements=(decision.measurement, *_measurements(evidence, arm)),
+        measurements=(decision.measurement, *_p_value(decision), *_measurements(evidence, arm)),
         figures=_slopes(evidence, arm, seeds, ours, theirs),
         checks=(*decision.checks, *extra),
         controls=controls,
@@ -122,6 +123,14 @@ def _compare(
         percent(ours), percent(theirs), margin=evidence.margin, items=items if items >= 2 else None, scale=100.0,
         guards=guards, name="accuracy gap", unit="pp", seeds=seeds,
     )
+
+
+def _p_value(decision: stats.Decision) -> tuple[Measurement, ...]:
+    """The p-value of "the gap is outside the margin", kept so that the report need not decide again."""
+    if decision.p_value is None:
+        return ()
+    note = f"{decision.method}; small is evidence for parity"
+    return (Measurement(name=P_VALUE, value=decision.p_value, n=decision.n, source="derived", note=note),)
 
 
 def _items(evidence: Evidence) -> int:
