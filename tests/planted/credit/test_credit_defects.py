@@ -7,7 +7,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from subjects import SUBJECTS, batch
 from torch import Tensor, nn
 
 import assay
@@ -15,6 +14,7 @@ from assay.audits.credit import Baselines, FAProtocol, Recipe, audit_credit
 from assay.audits.credit.depth import crossed_gap, judge_utility
 from assay.results import Finding, Verdict
 from assay.rules.feedback import FeedbackAlignment
+from subjects import SUBJECTS, batch
 
 
 def check(finding: Finding, name: str):

@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-from subjects import SUBJECTS, OwnProducts, Transformer, batch
 from torch import nn
 
 import assay
@@ -17,6 +16,7 @@ from assay.errors import InputError
 from assay.results import Finding, Verdict
 from assay.rules.feedback import FeedbackAlignment
 from assay.rules.feedback_discovery import discover_blocks
+from subjects import SUBJECTS, OwnProducts, Transformer, batch
 
 
 def check(finding: Finding, name: str):

@@ -8,11 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
-from subjects import SUBJECTS, OwnProducts, backprop, batch, cosine, gradients
 from torch import nn
 
 from assay.errors import InputError
 from assay.rules.feedback import FeedbackAlignment
+from subjects import SUBJECTS, OwnProducts, backprop, batch, cosine, gradients
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
