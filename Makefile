@@ -7,8 +7,9 @@ RUN    := env -u PYTHONPATH
 
 .PHONY: verify test test-slow lint bench docs web clean
 
+# Three seeds cannot confirm every claim: undecided (exit code 3) is an honest outcome here, a FAIL or ERROR is not.
 verify: $(VENV)/.installed
-	$(RUN) $(BIN)/assay verify --out assay-runs/verify
+	$(RUN) $(BIN)/assay verify --out assay-runs/verify || test $$? -eq 3
 
 # Clusters and browsers come after the rest and one at a time: they need the machine to themselves.
 test: $(VENV)/.test lint
