@@ -131,7 +131,9 @@ def _wrong(clean: list[Record], planted: list[Record]) -> str:
             lines.append(f"- missed: {one['task']} ({worst:.2g} times the floor)")
         elif one["near"] != "exact" and one["kind"] != "backward":
             lines.append(f"- {one['near']}: {one['task']}: named `{one['named'] or 'the model'}` for `{one['place']}`")
-    return "\n".join(lines) or "Nothing: every model was judged right and every module named exactly."
+        elif one["cause"] == "wrong":
+            lines.append(f"- other cause: {one['task']}: diagnosed as \"{one['title']}\"")
+    return "\n".join(lines) or "Nothing: every model was judged right, every module named exactly and every cause right."
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
