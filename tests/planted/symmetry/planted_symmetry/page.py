@@ -133,7 +133,7 @@ def _wrong(clean: list[Record], planted: list[Record]) -> str:
             lines.append(f"- {one['near']}: {one['task']}: named `{one['named'] or 'the model'}` for `{one['place']}`")
         elif one["cause"] == "wrong":
             lines.append(f"- other cause: {one['task']}: diagnosed as \"{one['title']}\"")
-    return "\n".join(lines) or "Nothing: every model was judged right, every module named exactly and every cause right."
+    return "\n".join(lines) or "Nothing: every model was judged right, every module named exactly, every cause right."
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
