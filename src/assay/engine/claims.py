@@ -101,8 +101,17 @@ class Claims:
             self._thread.join()
             self._thread = None
             self.release_all(list(self._held))
+            self._bury()
             for driver in (self.driver, *self._dead):
                 self._backend.delete(_heartbeat(driver))
+
+    def _bury(self) -> None:
+        """Remove claims that a dead driver of this machine left on cells it had already stored."""
+        for name in list(self._backend.names("claims/")):
+            holder = _parse(self._backend.read(name) or b"")
+            if holder.get("machine") == _machine() and not _runs(holder.get("pid"), holder.get("since")):
+                self._dead.add(str(holder.get("driver")))
+                self._backend.delete(name)
 
     def _gone(self, holder: dict[str, Any], claim: str) -> bool:
         driver = str(holder.get("driver", claim))  # a claim without readable content is watched under its own name
