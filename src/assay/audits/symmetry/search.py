@@ -60,11 +60,13 @@ def alternatives(subject: Subject, leaves: Leaves, elements: Elements, broken: l
     for place, (leaf, rep) in enumerate(zip(small.cases[0], small.inputs, strict=True)):
         if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
             continue
+        alone = not any("linear" in one.parts for one in [*small.inputs[:place], *small.inputs[place + 1 :]])
         for other in _input_options(small, leaf, rep, elements):
-            if not _moves(other, elements, leaf):
+            # A mirror image of a lone pseudovector is a rotation: no test of reflections at all.
+            if not _moves(other, elements, leaf) or (alone and "pseudo" in repr(other)):
                 continue
             inputs = [*small.inputs[:place], other, *small.inputs[place + 1 :]]
-            if _holds(dataclasses.replace(small, inputs=inputs, _base={}), elements, broken):
+            if _holds(dataclasses.replace(small, inputs=inputs, _base={}), elements):
                 found.append(Alternative("input", subject.input_names[place] or "x", repr(rep), _plain(other)))
                 break
     return found
@@ -105,12 +107,13 @@ def _moves(rep: Representation, elements: Elements, leaf: Tensor) -> bool:
     return all(bool((after != before).any()) for after, before in zip(moved, value, strict=True))
 
 
-def _holds(subject: Subject, elements: Elements, names: list[str]) -> bool:
+def _holds(subject: Subject, elements: Elements) -> bool:
+    """Whether every output holds: an input declared otherwise must not break an output that held before."""
     try:
         errors = measure(subject, lambda group: elements, spreads={})
     except (RuntimeError, ValueError, IndexError):
         return False
-    judged = [judge(one, low_dtype=subject.low_dtype) for one in errors if one.output in names]
+    judged = [judge(one, low_dtype=subject.low_dtype) for one in errors]
     return bool(judged) and all(one.label in ("EXACT", "FLOAT-LIMITED") for one in judged)
 
 
