@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.finish import finish
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -38,7 +40,7 @@ def audit_credit(
     seeds: Annotated[int, typer.Option(help="Seeds of the baselines.")] = 3,
     samples: Annotated[int, typer.Option(help="Test samples audited.")] = 128,
     seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for report.md, index.html and finding.json.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report, or one .html, .md, .json or .xml file.")] = None,
 ) -> None:
     """Does the learning signal reach every block, can it be measured, and does training the blocks pay?
 
@@ -59,15 +61,7 @@ def audit_credit(
     )
     for line in summary(finding):
         typer.echo(line)
-    if out is not None:
-        from assay.reports import save_report
-
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "finding.json").write_text(finding.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        for name in ("report.md", "index.html"):
-            save_report(finding, out / name)
-        typer.echo(f"written to {out}")
-    raise typer.Exit(finding.verdict.exit_code)
+    finish(finding, out)
 
 
 def run(

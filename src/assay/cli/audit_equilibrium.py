@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.finish import finish
 from assay.cli.subjects import load, make
 from assay.errors import InputError, expected, unknown
 
@@ -20,7 +21,7 @@ Sample = Annotated[
 RuleName = Annotated[str, typer.Option(help="eqprop, backprop, or pkg.module:name of a rule.")]
 Beta = Annotated[float, typer.Option(help="Nudge of eqprop.")]
 NudgeName = Annotated[str, typer.Option(help="Estimator of eqprop: one-sided, centered, holomorphic(8), tangent, ...")]
-Out = Annotated[Path | None, typer.Option(help="Folder for report.md, index.html and finding.json.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the report, or one .html, .md, .json or .xml file.")]
 Seed = Annotated[int, typer.Option(help="Root seed.")]
 
 
@@ -134,12 +135,4 @@ def _finish(finding: Finding, rerun: str, out: Path | None) -> None:
         for control in finding.controls
     ]
     typer.echo("\n".join(filter(None, lines)))
-    if out is not None:
-        from assay.reports import save_report
-
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "finding.json").write_text(finding.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        for name in ("report.md", "index.html"):
-            save_report(finding, out / name)
-        typer.echo(f"written to {out}")
-    raise typer.Exit(finding.verdict.exit_code)
+    finish(finding, out)

@@ -50,7 +50,7 @@ def test_gradient_tells_eqprop_from_its_opposite_by_exit_code(app: typer.Typer, 
     good = CliRunner().invoke(app, ["gradient", "cli_subject_for_audits:layered", "--out", str(tmp_path / "report")])
     assert good.exit_code == 0, good.output
     assert "PASS" in good.output and "told apart" in good.output
-    finding = json.loads((tmp_path / "report" / "finding.json").read_text())
+    finding = json.loads((tmp_path / "report" / "run.json").read_text())["findings"][0]
     assert finding["rerun"].startswith("assay audit gradient cli_subject_for_audits:layered")
     bad = CliRunner().invoke(
         app, ["gradient", "cli_subject_for_audits:layered", "--rule", "cli_subject_for_audits:Uphill"]
