@@ -83,14 +83,14 @@ class EquilibriumModel(Protocol):
     def relax(
         self,
         clamped: Any,
-        state: State,
+        state: State | None,
         *,
         sweeps: int,
         tolerance: float | None = None,
         nudge: Nudge | None = None,
         trace: bool = False,
     ) -> Solution:
-        """The same sweeps by the fastest kernel there is; may overwrite ``state``."""
+        """The same sweeps by the fastest kernel there is; may overwrite ``state``, and begins at ``start`` if None."""
 
     def tangent(
         self, clamped: Any, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
@@ -214,6 +214,19 @@ class TrackBody(Protocol):
 
 
 @dataclass(frozen=True)
+class Together:
+    """How a cell may be computed with its siblings, the cells of the same ``family``, at most ``most`` in one call.
+
+    ``target`` is ``module:function``; it maps a list of payloads to the list of their records. Each record must be,
+    times apart, what the cell alone would return: whether cells are grouped is nobody's business but the scheduler's.
+    """
+
+    target: str
+    family: str
+    most: int = 10
+
+
+@dataclass(frozen=True)
 class Cell:
     """A piece of work the engine can run without knowing what it means.
 
@@ -230,17 +243,22 @@ class Cell:
     cpus: float = 1.0
     gpus: float = 0.0
     memory: int | None = None
+    together: Together | None = None
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """What became of a cell: ``record`` on success, ``failure`` otherwise; ``cached`` if the store had it."""
+    """What became of a cell: ``record`` on success, ``failure`` otherwise; ``cached`` if the store had it.
+
+    ``together`` is the number of cells computed in the same call; ``seconds`` is this cell's share of its time.
+    """
 
     cell: Cell
     record: Mapping[str, Any] | None
     failure: Failure | None
     seconds: float
     cached: bool = False
+    together: int = 1
 
 
 @dataclass(frozen=True)
@@ -250,6 +268,7 @@ class CellEvent:
     kind: Literal["planned", "cached", "started", "done", "failed"]
     cell: Cell
     seconds: float = 0.0
+    together: int = 1
 
 
 class Executor(Protocol):
@@ -257,6 +276,9 @@ class Executor(Protocol):
 
     A batch is written to the store in one go, so that many short cells cost few waits for the disk.
     """
+
+    def places(self) -> int:
+        """How many cells run at once."""
 
     def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[Sequence[CellResult]]: ...
 

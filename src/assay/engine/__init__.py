@@ -4,6 +4,7 @@ from assay.engine.choose import choose_executor
 from assay.engine.estimate import CostModel, Forecast, forecast
 from assay.engine.execute import execute
 from assay.engine.files import write_atomically
+from assay.engine.grouping import bundle, describe_grouping
 from assay.engine.local import LocalExecutor
 from assay.engine.plan import canonical, content_key, fingerprint
 from assay.engine.ray import RayExecutor
@@ -11,6 +12,7 @@ from assay.engine.store import Store, StoredCell
 from assay.environment import capture
 
 __all__ = [
-    "CostModel", "Forecast", "LocalExecutor", "RayExecutor", "Store", "StoredCell", "canonical", "capture",
-    "choose_executor", "content_key", "execute", "fingerprint", "forecast", "write_atomically",
+    "CostModel", "Forecast", "LocalExecutor", "RayExecutor", "Store", "StoredCell", "bundle", "canonical",
+    "capture", "choose_executor", "content_key", "describe_grouping", "execute", "fingerprint", "forecast",
+    "write_atomically",
 ]

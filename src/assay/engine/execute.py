@@ -7,11 +7,12 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from assay.engine.claims import Claims
 from assay.engine.estimate import CostModel
+from assay.engine.grouping import as_group, bundle, split
 from assay.engine.store import Store, StoredCell
 from assay.errors import AssayError
 from assay.protocols import Cell, CellEvent, CellResult, Executor
@@ -30,20 +31,22 @@ def execute(
     store: Store,
     executor: Executor,
     notify: Callable[[CellEvent], None] = lambda event: None,
+    grouping: bool = True,
 ) -> Generator[CellResult, None, None]:
     """Every cell's result exactly once: the stored ones first, then each as it is ready and already on disk.
 
     Failures are results too, but are not stored: the next run tries them again. Leaving the loop early (an interrupt, a
     first failure) stops the workers and loses nothing that was yielded. Several drivers may run the same plan on one
-    store at once: each cell is claimed by one of them, and its result answers the others.
+    store at once: each cell is claimed by one of them, and its result answers the others. With ``grouping``, cells
+    that may be computed together are; nobody but ``CellResult.together`` and the clock can tell.
     """
     costs = store.costs()
     with store.claims() as claims:
-        plan = _Plan(cells, store, claims, costs, notify)
+        plan = _Plan(cells, store, claims, costs, notify, executor.places if grouping else None)
         try:
             yield from plan.fill()
             while plan.unfinished:
-                yield from _run_waiting(plan, store, claims, costs, executor, notify)
+                yield from _run_waiting(plan, store, claims, costs, executor)
                 yield from plan.look_elsewhere()
         finally:
             with contextlib.suppress(AssayError, OSError):  # estimates are not worth an error
@@ -52,14 +55,15 @@ def execute(
 
 
 def _run_waiting(
-    plan: _Plan, store: Store, claims: Claims, costs: CostModel, executor: Executor, notify: Callable[[CellEvent], None]
+    plan: _Plan, store: Store, claims: Claims, costs: CostModel, executor: Executor
 ) -> Iterator[CellResult]:
     """Run what this driver can claim, writing each batch before it is reported."""
-    stream = executor.run(plan.claimed(), notify=notify)
+    stream = executor.run(plan.claimed(), notify=plan.tell)
     kept = time.monotonic()
     try:
-        for batch in stream:
-            done = [_stored(each.cell, each.seconds, each.record) for each in batch if each.record is not None]
+        for results in stream:
+            batch = [member for result in results for member in plan.members_of(result)]
+            done = [stored for result in batch if (stored := _stored(result)) is not None]
             store.put_all(done)
             for stored in done:
                 costs.learn(stored.group, stored.seconds)
@@ -77,35 +81,43 @@ def _run_waiting(
     yield from plan.fill()
 
 
-def _stored(cell: Cell, seconds: float, record: Mapping[str, Any]) -> StoredCell:
-    return StoredCell(cell.key, cell.label, cell.group, seconds, record)
+def _stored(result: CellResult) -> StoredCell | None:
+    if result.record is None:
+        return None
+    cell = result.cell
+    return StoredCell(cell.key, cell.label, cell.group, result.seconds, result.record, result.together)
 
 
 class _Plan:
-    """The cells asked for: still to be looked at, waiting here, or claimed by another driver."""
+    """The cells asked for: still to be looked at, waiting here (in pieces of work), or claimed by another driver."""
 
     def __init__(
-        self, cells: Iterable[Cell], store: Store, claims: Claims, costs: CostModel, notify: Callable[[CellEvent], None]
+        self, cells: Iterable[Cell], store: Store, claims: Claims, costs: CostModel,
+        notify: Callable[[CellEvent], None], places: Callable[[], int] | None,
     ) -> None:
         self._ahead = iter(cells)
         self._store = store
         self._claims = claims
         self._costs = costs
         self._notify = notify
+        self._places = places
         self._seen: set[str] = set()
-        self._waiting: list[tuple[float, int, Cell]] = []
+        self._loose: list[Cell] = []
+        self._waiting: list[tuple[float, int, tuple[Cell, ...]]] = []
         self._order = itertools.count()
+        self._groups: dict[str, tuple[Cell, ...]] = {}
+        self._given_up: set[str] = set()
         self._elsewhere: dict[str, Cell] = {}
         self._answered: deque[CellResult] = deque()
         self._drawn = False
 
     @property
     def unfinished(self) -> bool:
-        return bool(self._waiting or self._elsewhere or self._answered or not self._drawn)
+        return bool(self._loose or self._waiting or self._elsewhere or self._answered or not self._drawn)
 
     def fill(self) -> Iterator[CellResult]:
         """Draw cells up to the lookahead; the results of those already in the store."""
-        while len(self._waiting) < LOOKAHEAD and not self._drawn:
+        while len(self._loose) + len(self._waiting) < LOOKAHEAD and not self._drawn:
             drawn = list(itertools.islice(self._ahead, ASKED_TOGETHER))
             self._drawn = len(drawn) < ASKED_TOGETHER
             fresh = []
@@ -124,19 +136,39 @@ class _Plan:
             yield self._answered.popleft()
 
     def claimed(self) -> Iterator[Cell]:
-        """Cells for the executor, the longest first, each claimed just before it is given out."""
-        while self._waiting:
-            some = [heapq.heappop(self._waiting)[2] for _ in range(min(self._claims.together, len(self._waiting)))]
+        """Cells and groups of cells for the executor, the longest first, each claimed just before it is given out."""
+        while self._loose or self._waiting:
+            self._bundle()
+            pieces = [heapq.heappop(self._waiting)[2] for _ in range(min(self._claims.together, len(self._waiting)))]
+            some = [cell for piece in pieces for cell in piece]
             taken = self._claims.take_all([cell.key for cell in some])
             self._elsewhere.update({cell.key: cell for cell, mine in zip(some, taken, strict=True) if not mine})
-            some = [cell for cell, mine in zip(some, taken, strict=True) if mine]
-            # Another driver may have finished one since it was looked up: it stores before it gives its claim back.
-            for cell, stored in zip(some, self._store.get_all(cell.key for cell in some), strict=True):
-                if stored is None:
-                    yield cell
-                    continue
-                self._claims.release(cell.key)
-                self._answered.append(self._answer(cell, stored))
+            mine = [cell.key for cell, mine in zip(some, taken, strict=True) if mine]
+            found = dict(zip(mine, self._store.get_all(mine), strict=True))
+            for piece in pieces:
+                yield from self._to_run([cell for cell in piece if cell.key in found], found)
+
+    def members_of(self, result: CellResult) -> list[CellResult]:
+        """The results of single cells; none for a group that failed, whose members wait again, each for itself."""
+        if (members := self._groups.pop(result.cell.key, None)) is None:
+            return [result]
+        if result.record is not None:
+            return split(result, members)
+        for cell in members:
+            self._given_up.add(cell.key)
+            self._wait(replace(cell, together=None))
+        return []
+
+    def tell(self, event: CellEvent) -> None:
+        """Pass an event of the executor on, that of a group as those of its members."""
+        members = self._groups.get(event.cell.key)
+        if members is None:
+            if event.kind != "started" or event.cell.key not in self._given_up:
+                self._notify(event)
+        elif event.kind != "failed":  # its members have started already, and go on alone
+            count = len(members)
+            for cell in members:
+                self._notify(CellEvent(event.kind, cell, event.seconds / count, count))
 
     def look_elsewhere(self) -> Iterator[CellResult]:
         """The results of other drivers so far; cells whose driver died or failed at them wait here again."""
@@ -150,9 +182,39 @@ class _Plan:
             time.sleep(OTHERS_SECONDS)
 
     def _wait(self, cell: Cell) -> None:
-        # Longest first keeps the last worker from starting a long cell alone; ties keep the order asked for.
-        heapq.heappush(self._waiting, (-self._costs.seconds(cell.group), next(self._order), cell))
+        self._loose.append(cell)
+
+    def _bundle(self) -> None:
+        """Put the cells that came to wait into pieces of work."""
+        if not self._loose:
+            return
+        groupable = self._places is not None and any(cell.together is not None for cell in self._loose)
+        pieces: Sequence[tuple[Cell, ...]] = [(cell,) for cell in self._loose]
+        if groupable and self._places is not None:
+            pieces = bundle(self._loose, places=self._places())
+        self._loose = []
+        for piece in pieces:
+            # Longest first keeps the last worker from starting a long cell alone; ties keep the order asked for.
+            seconds = sum(self._costs.seconds(cell.group) for cell in piece)
+            heapq.heappush(self._waiting, (-seconds, next(self._order), piece))
+
+    def _to_run(self, piece: Sequence[Cell], found: dict[str, StoredCell | None]) -> Iterator[Cell]:
+        """What is left of a piece of work as one cell, if anything is."""
+        missing = []
+        for cell in piece:
+            if (stored := found[cell.key]) is None:
+                missing.append(cell)
+                continue
+            # Another driver finished it since it was looked up: it stores before it gives its claim back.
+            self._claims.release(cell.key)
+            self._answered.append(self._answer(cell, stored))
+        if len(missing) == 1:
+            yield missing[0]
+        elif missing:
+            group = as_group(missing)
+            self._groups[group.key] = tuple(missing)
+            yield group
 
     def _answer(self, cell: Cell, stored: StoredCell) -> CellResult:
         self._notify(CellEvent("cached", cell, stored.seconds))
-        return CellResult(cell, stored.record, None, stored.seconds, cached=True)
+        return CellResult(cell, stored.record, None, stored.seconds, cached=True, together=stored.together)

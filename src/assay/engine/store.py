@@ -31,13 +31,14 @@ COSTS = "costs.json"
 
 @dataclass(frozen=True)
 class StoredCell:
-    """A finished cell as the store holds it."""
+    """A finished cell as the store holds it; ``together`` tells how many were computed in the same call."""
 
     key: str
     label: str
     group: str
     seconds: float
     record: Mapping[str, Any]
+    together: int = 1
 
 
 @dataclass
@@ -127,10 +128,11 @@ def _name(key: str) -> str:
 
 
 def _body(cell: StoredCell) -> dict[str, Any]:
-    return {
+    body = {
         "format": FORMAT, "key": cell.key, "label": cell.label, "group": cell.group, "seconds": cell.seconds,
         "record": dict(cell.record),
     }
+    return body if cell.together == 1 else {**body, "together": cell.together}
 
 
 def _encode(cell: StoredCell) -> bytes:
@@ -148,7 +150,10 @@ def _decode(raw: bytes, key: str) -> StoredCell:
         raise ValueError(f"file holds the cell of key {data['key']}")
     if hashlib.sha256(canonical(data).encode()).hexdigest() != digest:
         raise ValueError("content does not match its digest")
-    return StoredCell(key=key, label=data["label"], group=data["group"], seconds=data["seconds"], record=data["record"])
+    return StoredCell(
+        key=key, label=data["label"], group=data["group"], seconds=data["seconds"], record=data["record"],
+        together=data.get("together", 1),
+    )
 
 
 __all__ = ["Store", "StoredCell", "write_atomically"]

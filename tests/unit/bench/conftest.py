@@ -18,6 +18,9 @@ class InProcess:
     def __init__(self) -> None:
         self.ran: list[str] = []
 
+    def places(self) -> int:
+        return 1
+
     def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[Sequence[CellResult]]:
         for cell in cells:
             self.ran.append(cell.label)

@@ -44,3 +44,28 @@ def leave(payload: dict[str, Any]) -> dict[str, Any]:
 
 def not_a_record(payload: dict[str, Any]) -> Any:
     return [1, 2, 3]
+
+
+def count_together(payloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What ``count`` returns, in one call that leaves one line for all."""
+    with Path(payloads[0]["log"]).open("a") as log:
+        log.write("+".join(str(payload["n"]) for payload in payloads) + "\n")
+    return [{"n": payload["n"], "square": payload["n"] ** 2} for payload in payloads]
+
+
+def one_of_them_explodes(payloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    raise ZeroDivisionError("planted in a group")
+
+
+def one_record_too_few(payloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"n": payload["n"]} for payload in payloads[1:]]
+
+
+def die_together(payloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    os._exit(7)
+
+
+def count_or_explode(payload: dict[str, Any]) -> dict[str, Any]:
+    if payload["n"] == 2:
+        raise ZeroDivisionError("planted in cell 2")
+    return count(payload)

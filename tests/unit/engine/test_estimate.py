@@ -86,6 +86,9 @@ class InOrder:
     def __init__(self) -> None:
         self.order: list[str] = []
 
+    def places(self) -> int:
+        return 1
+
     def run(self, cells, *, notify):  # type: ignore[no-untyped-def]
         from assay.protocols import CellResult
 
