@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.arms import Arm, Settings, chosen, find_arm
 from assay.arms.table import ENERGY_RULES
-from assay.errors import AssayError, InputError, MissingExtra, expected
+from assay.errors import AssayError, InputError, MissingExtra, expected, unknown
 from assay.results import Figure, Finding, Measurement, Reference, Run, Series, Table, Verdict
 from assay.seeding import derive
 
@@ -116,6 +116,7 @@ def tune(
     seed: int = TUNING_SEED,
     storage: str | None = None,
     train_items: int | None = None,
+    search: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     use: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
@@ -123,8 +124,10 @@ def tune(
 ) -> Tuned:
     """The best settings of ``trials`` tried for a rule on a task, judged by validation accuracy alone.
 
-    ``settings`` fixes what is not searched (``{"hidden": [512, 128], "epochs": 5}``), ``use`` replaces it in the
-    outcome (``{"epochs": 12}`` where the search was kept short), ``train_items`` searches on part of the training set.
+    ``search`` names what varies (default: everything ``search_space`` has for the rule); rules searched over the same
+    names are treated most alike. ``settings`` fixes what is not searched (``{"hidden": [512, 128], "epochs": 5}``),
+    ``use`` replaces it in the outcome (``{"epochs": 12}`` where the search was kept short), ``train_items`` searches on
+    part of the training set.
     Trials already in ``storage`` count: asking for 20 after 12 runs 8 more. Give every rule the same number.
     """
     optuna = _optuna()
@@ -133,12 +136,12 @@ def tune(
         raise expected("trials >= 1", given=f"trials={trials!r}")
     base = chosen(task, arm).settings.changed(settings or {})
     view = _view(task, arm, seed=seed, train_items=train_items, data=data)
-    name = _study_name(task, arm, base, view, seed)
+    space = search_space(arm, search)
+    name = _study_name(task, arm, base, view, seed, space)
     study = _open(optuna, storage, name, seed)
     done = len([t for t in study.trials if t.state.is_finished()])
     # The sampler is seeded by what is already there, so a resumed search draws other points than the finished ones.
     study.sampler = optuna.samplers.TPESampler(seed=derive(seed, name, done) % 2**32, n_startup_trials=min(8, trials))
-    space = search_space(arm)
     if not study.trials:
         study.enqueue_trial(starting_point(base, space))
     study.optimize(lambda trial: objective(trial, arm, base, space, view, seed), n_trials=max(0, trials - done))
@@ -149,15 +152,31 @@ def tune(
         raise AssayError(f"none of {len(tried)} trials of {arm.name} on {task} finished; look at the settings: {base}")
     best = max(finished, key=lambda t: t.accuracy or 0.0)
     items = f" --train-items {train_items}" if train_items else ""
-    fixed = _flags("--set", settings) + _flags("--use", use)
+    fixed = "".join(f" --search {name}" for name in search or ()) + _flags("--set", settings) + _flags("--use", use)
     line = command or f"assay tune {task} --rule {rule} --model {model} --trials {trials} --seed {seed}{items}{fixed}"
     best_settings = applied(base, best.values).changed(use or {})
     return Tuned(task, arm.name, best_settings, float(best.accuracy or 0.0), tried, line, _importance(optuna, study))
 
 
-def search_space(arm: Arm) -> dict[str, Range]:
-    """What is searched for an arm: learning rate and input noise; for energy models also nudge, feedback and sweeps."""
-    return {**SPACE, **ENERGY_SPACE} if arm.rule in ENERGY_RULES else dict(SPACE)
+def search_space(arm: Arm, names: Sequence[str] | None = None) -> dict[str, Range]:
+    """What is searched for an arm: learning rate and input noise; for energy models also nudge, feedback and sweeps.
+
+    ``names`` keeps only those. Free and nudged sweeps go together.
+
+    >>> sorted(search_space(Arm("eqprop"), ["learning_rate", "input_noise"]))
+    ['input_noise', 'learning_rate']
+    """
+    whole = {**SPACE, **ENERGY_SPACE} if arm.rule in ENERGY_RULES else dict(SPACE)
+    if names is None:
+        return whole
+    for name in names:
+        if name not in whole:
+            raise InputError(unknown(f"setting to search for {arm.name}", name, sorted(whole)))
+    if ("free_sweeps" in names) != ("nudged_sweeps" in names):
+        raise expected("free_sweeps and nudged_sweeps together", given=", ".join(names))
+    if not names:
+        raise expected("at least one setting to search", given="none", do="leave search out to search everything")
+    return {name: whole[name] for name in whole if name in names}
 
 
 def applied(settings: Settings, values: Mapping[str, float]) -> Settings:
@@ -280,9 +299,9 @@ def _flags(flag: str, values: Mapping[str, Any] | None) -> str:
     return "".join(f" {flag} {key}={json.dumps(v, separators=(',', ':'))}" for key, v in (values or {}).items())
 
 
-def _study_name(task: str, arm: Arm, base: Settings, view: TuningView, seed: int) -> str:
-    """Searches over other data or other fixed settings are other studies: their trials must not be mixed."""
-    mark = derive(seed, json.dumps(base.as_record(), sort_keys=True), view.data_hash) % 16**8
+def _study_name(task: str, arm: Arm, base: Settings, view: TuningView, seed: int, space: Mapping[str, Range]) -> str:
+    """Searches over other data, other fixed settings or other names are other studies: their trials are not mixed."""
+    mark = derive(seed, json.dumps(base.as_record(), sort_keys=True), view.data_hash, ",".join(space)) % 16**8
     return f"{task}/{arm.name}/{mark:08x}"
 
 

@@ -16,6 +16,7 @@ def tune_command(
     seed: Annotated[int, typer.Option(help="Seed of split, weights and search.")] = 1000,
     storage: Annotated[str | None, typer.Option(help="Optuna storage URL (default: assay-runs/tuning.sqlite).")] = None,
     train_items: Annotated[int | None, typer.Option(help="Search on this many training items.")] = None,
+    search: Annotated[list[str] | None, typer.Option(help="Search only this setting; may be repeated.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Fixed during the search: --set epochs=5.")] = None,
     use: Annotated[list[str] | None, typer.Option(help="Replace a setting in the outcome: --use epochs=12.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")] = None,
@@ -29,7 +30,7 @@ def tune_command(
 
     found = tune(
         task, rule=rule, model=model, trials=trials, seed=seed, storage=storage, train_items=train_items,
-        settings=assignments(set_), use=assignments(use), data=data,
+        search=search, settings=assignments(set_), use=assignments(use), data=data,
     )
     screen = console()
     screen.print(f"{found.arm} on {found.task}: best of {len(found.trials)} trials, "

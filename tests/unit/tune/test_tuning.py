@@ -98,6 +98,15 @@ def test_backprop_searches_what_it_has_and_equilibrium_propagation_also_nudge_fe
     assert set(search_space(Arm("eqprop"))) == set(SPACE) | set(ENERGY_SPACE)
 
 
+def test_a_search_varies_only_the_names_it_is_given(small: list[tasks.ArrayTask], tmp_path: Path) -> None:
+    found = search(tmp_path, trials=2, search=["learning_rate"])
+    assert {name for trial in found.trials for name in trial.values} == {"learning_rate"}
+    assert "--search learning_rate" in found.command
+    for wrong, message in ((["beta", "nudge"], "nudge"), (["free_sweeps"], "together"), ([], "at least one")):
+        with pytest.raises(InputError, match=message):
+            search_space(Arm("eqprop"), wrong)
+
+
 def test_there_is_a_sensitivity_picture_of_every_setting_and_a_report(
     small: list[tasks.ArrayTask], tmp_path: Path
 ) -> None:
