@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.finish import finish
 from assay.cli.subjects import load, make
 
 if TYPE_CHECKING:
@@ -23,14 +24,17 @@ def audit_symmetry(
         str | None, typer.Option(help="pkg.module:name of an older model: was its defect mended?")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for report.txt, report.md, index.html and finding.json.")
+        Path | None, typer.Option(help="A folder for index.html, report.md, run.json and junit.xml, or one such file.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
     budget: Annotated[
         float | None, typer.Option(help="Largest relative error you accept; default: rounding only.")
     ] = None,
-    inputs: Annotated[int, typer.Option(help="Inputs used at most.")] = 50,
-    transforms: Annotated[int, typer.Option(help="Group elements per generator.")] = 50,
+    rare: Annotated[
+        float, typer.Option(help="The rarest defect to be met with 95 %: a share of inputs and of group elements.")
+    ] = 0.05,
+    inputs: Annotated[int | None, typer.Option(help="Inputs used at most; default: as --rare needs.")] = None,
+    transforms: Annotated[int | None, typer.Option(help="Group elements per generator; as --rare needs.")] = None,
     skip: Annotated[list[str] | None, typer.Option(help="A part to leave out (UNTESTED); may be repeated.")] = None,
 ) -> None:
     """Does the model have the symmetry it claims? Where does it break, why, and how is it mended?"""
@@ -41,6 +45,7 @@ def audit_symmetry(
         against=against,
         seed=seed,
         budget=budget,
+        rare=rare,
         inputs=inputs,
         transforms=transforms,
         skip=tuple(skip or ()),
@@ -48,10 +53,7 @@ def audit_symmetry(
     from assay.audits.symmetry.template import seed_template
 
     typer.echo(seed_template(finding))
-    if out is not None:
-        write(finding, out)
-        typer.echo(f"written to {out}")
-    raise typer.Exit(finding.verdict.exit_code)
+    finish(finding, out)
 
 
 def run(
@@ -62,8 +64,9 @@ def run(
     against: str | None = None,
     seed: int = 0,
     budget: float | None = None,
-    inputs: int = 50,
-    transforms: int = 50,
+    rare: float = 0.05,
+    inputs: int | None = None,
+    transforms: int | None = None,
     skip: tuple[str, ...] = (),
 ) -> Finding:
     """The finding for models named by import path."""
@@ -75,27 +78,14 @@ def run(
     rerun = f"assay audit symmetry {model} --symmetry {symmetry} --seed {seed}"
     if sample is not None:
         rerun += f" --sample {sample}"
+    how: dict[str, Any] = {
+        "seed": seed, "budget": budget, "rare": rare, "inputs": inputs, "transforms": transforms
+    }  # fmt: skip
     if against is not None:
-        found = compare(
-            _made(against), _made(model), data, spec, seed=seed, budget=budget, inputs=inputs, transforms=transforms
-        )
+        found = compare(_made(against), _made(model), data, spec, **how)
         return found.model_copy(update={"rerun": f"{rerun} --against {against}"})
-    found = audit(
-        _made(model), data, spec, seed=seed, budget=budget, inputs=inputs, transforms=transforms, skip=skip, name=model
-    )
+    found = audit(_made(model), data, spec, **how, skip=skip, name=model)
     return found.model_copy(update={"rerun": rerun})
-
-
-def write(finding: Finding, out: Path) -> None:
-    """The renderings of a finding in a folder."""
-    from assay.audits.symmetry.template import seed_template
-    from assay.reports import save_report
-
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.txt").write_text(seed_template(finding), encoding="utf-8")
-    (out / "finding.json").write_text(finding.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    for name in ("report.md", "index.html"):
-        save_report(finding, out / name)
 
 
 def _made(path: str) -> Any:

@@ -10,7 +10,7 @@ from torch import nn
 
 from assay.audits.symmetry import decide, diagnose, figures, stages, tables
 from assay.audits.symmetry.copies import untouched_random_state
-from assay.audits.symmetry.facts import Facts, Options
+from assay.audits.symmetry.facts import RARE, Facts, Options
 from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.subject import prepare
 from assay.errors import expected
@@ -24,8 +24,9 @@ def audit_symmetry(
     *,
     seed: int = 0,
     budget: float | None = None,
-    inputs: int = 50,
-    transforms: int = 50,
+    rare: float = RARE,
+    inputs: int | None = None,
+    transforms: int | None = None,
     skip: Iterable[str] = (),
     training_steps: int = 5,
     adversarial: int = 0,
@@ -41,7 +42,9 @@ def audit_symmetry(
         symmetry: the group and how it acts.
         seed: all randomness follows from it.
         budget: the largest relative error you accept; without it only rounding is accepted.
-        inputs, transforms: how many of each are used at most.
+        rare: the rarest defect to be met with 95 %, as a share of inputs and of elements: 0.05 needs 59 of each, 0.001
+            needs 2995. A sample with fewer inputs leaves more room, and the report says how much.
+        inputs, transforms: how many of each are used at most, if you would rather say that.
         skip: parts to leave out (see ``assay.audits.symmetry.facts.PARTS``); they are UNTESTED, never passed.
         training_steps: steps of training before the symmetry is tested again.
         adversarial: rounds of a search for the worst input and element; 0 for none.
@@ -58,9 +61,11 @@ def audit_symmetry(
     if not isinstance(symmetry, Symmetry):
         raise expected("a Symmetry(group, inputs=..., outputs=...)", given=type(symmetry).__name__)
     started = time.perf_counter()
-    options = Options(seed, budget, inputs, transforms, frozenset(skip), training_steps, adversarial)
+    options = Options(
+        seed, budget, *Options.counts(rare, inputs, transforms), frozenset(skip), training_steps, adversarial
+    )
     with untouched_random_state():
-        subject = prepare(model, sample, symmetry, seed=seed, inputs=inputs, call=call)
+        subject = prepare(model, sample, symmetry, seed=seed, inputs=options.inputs, call=call)
         facts = Facts(subject, options, name or type(model).__name__)
         stages.run(facts, sample)
         finding = summarise(facts)

@@ -6,15 +6,14 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-import torch
 from torch import nn
 
 from assay.audits.symmetry import signatures
 from assay.audits.symmetry.causes import module_cause
 from assay.audits.symmetry.facts import EVERYTHING, Facts
-from assay.audits.symmetry.figures import edge_map, is_constant, is_ring, residual
 from assay.audits.symmetry.isolate import MOST_MODULES
 from assay.audits.symmetry.localise import Location
+from assay.audits.symmetry.residual import added_constant, edge_map, is_ring
 from assay.audits.symmetry.scripts import script
 from assay.audits.symmetry.signatures import Signature
 from assay.results import Issue
@@ -139,7 +138,8 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
     """The cause from the edge map, the kind of module, and which generators break."""
     broken = set(facts.broken_generators)
     holds = set(facts.subject.group().generators()) - broken
-    edge = edge_map(location) if location is not None else None
+    group = facts.subject.group()
+    edge = edge_map(location, group) if location is not None else None
     if edge is not None and is_ring(edge):
         return signatures.PADDING
     if any(test.generator == "identity" and test.broken for test in facts.special):
@@ -149,9 +149,9 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
         return by_module
     if generator.startswith("permutation"):
         return signatures.INDEX
-    if "grid" in facts.subject.group().parts:
-        gap = residual(location) if location is not None else None
-        return signatures.ADDED if gap is not None and is_constant(gap) else signatures.ORIENTATION
+    if "grid" in group.parts:
+        added = location is not None and added_constant(location, group)
+        return signatures.ADDED if added else signatures.ORIENTATION
     if generator == "reflection" and "rotation" in holds:
         return signatures.PARITY
     if "translation" in broken:
@@ -164,8 +164,9 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
 def _rarity(facts: Facts, generator: str) -> str:
     for test in facts.tests:
         if test.generator == generator and test.broken:
-            floor = torch.maximum(test.errors.bound, test.errors.bound.median())
-            share = float((test.errors.best > floor).double().mean())
+            errors = test.errors
+            sample = float((errors.best > errors.floor)[errors.sampled].double().mean())
+            share = max(sample, errors.suspects / len(errors.screened), 1 / len(errors.screened))
             if share < RARE:
                 return f"; it shows in {share:.1%} of the pairs only: a cap, a cutoff or a tie that few inputs reach"
     return ""

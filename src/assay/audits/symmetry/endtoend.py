@@ -1,4 +1,8 @@
-"""The heart of an audit: |f(gx) - rho(g) f(x)| for many x and g in two precisions, and the rounding to expect."""
+"""The heart of an audit: |f(gx) - rho(g) f(x)| for many x and g, and the rounding to expect.
+
+The low precision looks at every pair (x, g); float64, which is many times slower, settles the ones that matter
+(``arbitrate``).
+"""
 
 from __future__ import annotations
 
@@ -8,30 +12,40 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.audits.symmetry.copies import duplicate
+from assay.audits.symmetry.arbitrate import settle
 from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.layout import jittered
-from assay.audits.symmetry.representations import Representation
-from assay.audits.symmetry.subject import Leaves, Subject, difference, exact
+from assay.audits.symmetry.rounding import error_norms, perturbed_floor, silently_low
+from assay.audits.symmetry.subject import Subject, difference
 from assay.seeding import torch_generator
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors of one output over pairs (input, element); all tensors are [pairs].
+    """Errors of one output over pairs (input, element).
 
-    ``low`` and ``high`` are |f(gx) - rho f(x)| in the low precision and in float64; ``bound`` is r(gx) + r(x) with
-    r = |f_low - f_high|, which by the triangle inequality no exactly equivariant model exceeds (to float64 rounding).
-    ``estimated`` bounds come from perturbed weights instead, for a model that does not run in float64.
+    ``screened`` is |f(gx) - rho f(x)| in the low precision at every pair. The other tensors are [settled pairs], the
+    ones float64 was run at: ``low`` and ``high`` are the errors in both precisions, ``bound`` is r(gx) + r(x) with
+    r = |f_low - f_high|, which by the triangle inequality no exactly equivariant model exceeds (to float64 rounding),
+    ``sampled`` marks the pairs that were settled whatever the low precision said. Without float64 every pair counts as
+    settled and ``estimated`` bounds come from perturbed weights.
     """
 
     output: str
+    screened: Tensor
     low: Tensor
     high: Tensor | None
     bound: Tensor
     cluster: Tensor
     element: Tensor
+    sampled: Tensor
+    elements: int
+    """Elements the low precision was run at."""
+    left: float
+    """The largest low-precision error among suspects left alone because the output was known to be broken by then."""
+    suspects: int
+    """Pairs whose low-precision error alone exceeds what ten rounding bounds allow."""
     spread: float
     not_finite: int
     estimated: bool
@@ -42,70 +56,41 @@ class Errors:
         return self.low if self.high is None else self.high
 
     @property
+    def floor(self) -> Tensor:
+        """The rounding of every settled pair, at least the typical one: a single rounding may vanish by luck."""
+        return torch.maximum(self.bound, self.bound[self.sampled].median())
+
+    @property
     def relative(self) -> Tensor:
         """Errors of the most precise run, relative to how far outputs of unrelated inputs lie apart."""
-        return self.best / self.spread if self.spread else self.best
+        return self.scaled(self.best)
+
+    @property
+    def worst(self) -> float:
+        """The largest relative error seen, in float64 wherever it was run."""
+        return max(float(self.relative.max()), self.left / (self.spread or 1.0))
+
+    def scaled(self, errors: Tensor) -> Tensor:
+        """Errors over the spread of the output."""
+        return errors / self.spread if self.spread else errors
 
 
-def measure(subject: Subject, draw: Callable[[Group], Elements], *, spreads: dict[int, float]) -> list[Errors]:
-    """Errors of every declared output at the elements that ``draw`` gives for each case."""
-    collected: dict[int, list[tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, int]]] = {
-        i: [] for i in subject.tested
-    }
-    estimated, first_row = subject.high is None or _silently_low(subject), 0
-    for case, leaves in enumerate(subject.cases):
-        elements = draw(subject.group(case))
-        rows = subject.batch(case)
-        low_there = subject.over(leaves, elements, "low")
-        high_there = subject.over(leaves, elements, "high") if subject.high is not None else None
-        floors = _perturbed_floor(subject, case) if estimated else None
-        for index in subject.tested:
-            low, high, bound = compare(
-                subject,
-                subject.output(index),
-                elements,
-                case,
-                index,
-                low_there[index],
-                None if high_there is None else high_there[index],
-            )
-            if floors is not None:
-                bound = floors[index].unsqueeze(0).expand(low.shape)
-            assert bound is not None
-            cluster = torch.arange(first_row, first_row + rows).expand(elements.count, rows)
-            number = torch.arange(elements.count).unsqueeze(1).expand(elements.count, rows)
-            bad = int((~torch.isfinite(low_there[index])).sum())
-            bad += 0 if high_there is None else int((~torch.isfinite(high_there[index])).sum())
-            flat = [t.reshape(-1) for t in (low, bound, cluster, number)]
-            collected[index].append(
-                (flat[0], None if high is None else high.reshape(-1), flat[1], flat[2], flat[3], bad)
-            )
-        first_row += rows
-    return [
-        Errors(
-            output=subject.output_names[index],
-            low=torch.cat([one[0] for one in pieces]),
-            high=None if pieces[0][1] is None else torch.cat([one[1] for one in pieces if one[1] is not None]),
-            bound=torch.cat([one[2] for one in pieces]),
-            cluster=torch.cat([one[3] for one in pieces]),
-            element=torch.cat([one[4] for one in pieces]),
-            spread=spreads.get(index, 0.0),
-            not_finite=sum(one[5] for one in pieces),
-            estimated=estimated,
-        )
-        for index, pieces in collected.items()
-    ]
+def measure(
+    subject: Subject, draw: Callable[[Group], Elements], *, spreads: dict[int, float], everywhere: bool = False
+) -> list[Errors]:
+    """Errors of every declared output at the elements that ``draw`` gives for each case.
 
-
-def compare(
-    subject: Subject, rep: Representation, elements: Elements, case: int, index: int, low: Tensor, high: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Errors in both precisions and the rounding bound of one output that is supposed to transform as ``rep``."""
-    low_error = _gap(subject, rep, elements, subject.base(case, "low")[index], low)
-    if high is None:
-        return low_error, None, None
-    high_error = _gap(subject, rep, elements, subject.base(case, "high")[index], high)
-    return low_error, high_error, _rounding(subject, rep, elements, index, case, low, high)
+    With ``everywhere`` float64 is run at every pair.
+    """
+    pieces: dict[int, list[_Piece]] = {index: [] for index in subject.tested}
+    estimated, first_row = subject.high is None or silently_low(subject), 0
+    for case in range(len(subject.cases)):
+        found = _estimated(subject, case, draw) if estimated else _settled(subject, case, draw, everywhere)
+        for index, piece in found.items():
+            piece.cluster += first_row
+            pieces[index].append(piece)
+        first_row += subject.batch(case)
+    return [_joined(subject, index, mine, spreads.get(index, 0.0), estimated) for index, mine in pieces.items()]
 
 
 def output_spreads(subject: Subject) -> dict[int, float]:
@@ -129,69 +114,83 @@ def output_spreads(subject: Subject) -> dict[int, float]:
     return spreads
 
 
-def norms(gap: Tensor, rows: bool) -> Tensor:
-    """Norms over everything but the element axis and, with a batch axis, the rows: [n, rows]."""
-    gap = gap.abs().double()
-    flat: Tensor = torch.linalg.vector_norm(gap.reshape(*gap.shape[: 1 + rows], -1), dim=-1)
-    return flat.reshape(len(gap), -1)
+@dataclass
+class _Piece:
+    """What one case adds to the errors of one output; [elements, rows] each, settled elements only but ``screened``."""
+
+    screened: Tensor
+    low: Tensor
+    high: Tensor | None
+    bound: Tensor
+    cluster: Tensor
+    element: Tensor
+    sampled: Tensor
+    left: float
+    suspects: int
+    not_finite: int
 
 
-def acted(rep: Representation, elements: Elements, x: Tensor) -> Tensor:
-    """rho(g) x for every element."""
-    return rep.act(elements, x.expand(elements.count, *x.shape))
+def _settled(subject: Subject, case: int, draw: Callable[[Group], Elements], everywhere: bool) -> dict[int, _Piece]:
+    elements = draw(subject.group(case))
+    low = subject.over(subject.cases[case], elements, "low")
+    found = {}
+    for index, ruling in settle(subject, case, elements, low, everywhere=everywhere).items():
+        chosen, shape = ruling.chosen, ruling.high.shape
+        found[index] = _Piece(
+            screened=ruling.low,
+            low=ruling.low[chosen],
+            high=ruling.high,
+            bound=ruling.bound,
+            cluster=torch.arange(shape[1]).expand(shape).clone(),
+            element=chosen.unsqueeze(1).expand(shape),
+            sampled=ruling.sampled.unsqueeze(1).expand(shape),
+            left=ruling.left,
+            suspects=ruling.suspects,
+            not_finite=int((~torch.isfinite(low[index])).sum()) + ruling.not_finite,
+        )
+    return found
 
 
-def _gap(subject: Subject, rep: Representation, elements: Elements, here: Tensor, there: Tensor) -> Tensor:
-    gap = difference(there, acted(rep, elements, here))
-    mask = rep.mask(elements, there)
-    return norms(gap if mask is None else gap * mask, subject.rows)
+def _estimated(subject: Subject, case: int, draw: Callable[[Group], Elements]) -> dict[int, _Piece]:
+    """The low precision judged by an estimate of its rounding: there is no float64 to settle anything."""
+    elements = draw(subject.group(case))
+    low = subject.over(subject.cases[case], elements, "low")
+    floors, found = perturbed_floor(subject, case), {}
+    for index in subject.tested:
+        errors = error_norms(subject, subject.output(index), elements, subject.base(case, "low")[index], low[index])
+        shape = errors.shape
+        found[index] = _Piece(
+            screened=errors,
+            low=errors,
+            high=None,
+            bound=floors[index].unsqueeze(0).expand(shape),
+            cluster=torch.arange(shape[1]).expand(shape).clone(),
+            element=torch.arange(shape[0]).unsqueeze(1).expand(shape),
+            sampled=torch.ones(shape, dtype=torch.bool),
+            left=0.0,
+            suspects=0,
+            not_finite=int((~torch.isfinite(low[index])).sum()),
+        )
+    return found
 
 
-def _rounding(
-    subject: Subject, rep: Representation, elements: Elements, index: int, case: int, low: Tensor, high: Tensor
-) -> Tensor:
-    """r(gx) + r(x), the second one carried to where rho(g) puts it."""
-    here_low, here_high = subject.base(case, "low")[index], subject.base(case, "high")[index]
-    moved = difference(acted(rep, elements, here_low), acted(rep, elements, here_high))
-    there, mask = difference(low, high), rep.mask(elements, high)
-    if mask is not None:
-        moved, there = moved * mask, there * mask
-    return norms(there, subject.rows) + norms(moved, subject.rows)
+def _joined(subject: Subject, index: int, pieces: list[_Piece], spread: float, estimated: bool) -> Errors:
+    def flat(name: str) -> Tensor:
+        return torch.cat([getattr(piece, name).reshape(-1) for piece in pieces])
 
-
-def _silently_low(subject: Subject) -> bool:
-    """Whether the float64 copy computes in low precision all the way: same output, to the last bit of the low dtype."""
-    low, high = subject.base(0, "low"), subject.base(0, "high")
-    floating = [index for index in subject.tested if high[index].is_floating_point()]
-    return bool(floating) and all(bool((low[index] == high[index]).all()) for index in floating)
-
-
-def _perturbed_floor(subject: Subject, case: int, draws: int = 4) -> list[Tensor]:
-    """For each output and row, how far the output moves if weights and inputs move by the rounding of the low dtype.
-
-    This mimics rounding at every layer; it is an estimate, not a bound, and verdicts that rest on it say so.
-    """
-    eps = torch.finfo(subject.low_dtype).eps
-    generator = torch_generator(subject.seed, "perturbed", case)
-    worst: list[Tensor] = []
-    for _ in range(draws):
-        model = duplicate(subject.low)
-        with torch.no_grad():
-            for weight in [*model.parameters(), *model.buffers()]:
-                if weight.is_floating_point():
-                    weight.mul_(1 + eps * _uniform(weight, generator))
-        nudged: Leaves = [
-            leaf * (1 + eps * _uniform(leaf, generator))
-            if isinstance(leaf, Tensor) and leaf.is_floating_point()
-            else leaf
-            for leaf in subject.cases[case]
-        ]
-        moved = [exact(y) for y in subject.run(nudged, model, subject.low_dtype)]
-        here = subject.base(case, "low")
-        step = [norms(difference(m, h).unsqueeze(0), subject.rows)[0] for m, h in zip(moved, here, strict=True)]
-        worst = step if not worst else [torch.maximum(a, b) for a, b in zip(worst, step, strict=True)]
-    return [2 * one for one in worst]
-
-
-def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
-    return (2 * torch.rand(like.shape, generator=generator, dtype=torch.float64) - 1).to(like)
+    return Errors(
+        output=subject.output_names[index],
+        screened=flat("screened"),
+        low=flat("low"),
+        high=None if pieces[0].high is None else flat("high"),
+        bound=flat("bound"),
+        cluster=flat("cluster"),
+        element=flat("element"),
+        sampled=flat("sampled"),
+        elements=max(len(piece.screened) for piece in pieces),
+        left=max(piece.left for piece in pieces),
+        suspects=sum(piece.suspects for piece in pieces),
+        spread=spread,
+        not_finite=sum(piece.not_finite for piece in pieces),
+        estimated=estimated,
+    )

@@ -15,10 +15,14 @@ from assay.audits.symmetry.layout import Coupling
 from assay.audits.symmetry.localise import Location
 from assay.audits.symmetry.robustness import Retest
 from assay.audits.symmetry.search import Alternative
+from assay.audits.symmetry.statistics import count_needed
 from assay.audits.symmetry.subject import Subject
 from assay.audits.symmetry.tolerance import Judgement
 from assay.errors import InputError, unknown
 from assay.results import Check
+
+RARE = 0.05
+"""What shows in this share of inputs or of elements is met with 95 %, by default."""
 
 PARTS = (
     "sensitivity",
@@ -41,8 +45,8 @@ class Options:
 
     seed: int = 0
     budget: float | None = None
-    inputs: int = 50
-    transforms: int = 50
+    inputs: int = count_needed(RARE)
+    transforms: int = count_needed(RARE)
     skip: frozenset[str] = frozenset()
     training_steps: int = 5
     adversarial: int = 0
@@ -58,6 +62,14 @@ class Options:
             )
         if self.budget is not None and not 0 < self.budget < 1:
             raise InputError(f"expected 0 < budget < 1 (a relative error) or None; given {self.budget}")
+
+    @staticmethod
+    def counts(rare: float, inputs: int | None, transforms: int | None) -> tuple[int, int]:
+        """Inputs and elements: as given, else as many as meet a defect of the rate ``rare`` with 95 %."""
+        if not 0 < rare < 1:
+            raise InputError(f"expected 0 < rare < 1 (a share of inputs and of elements); given {rare}")
+        needed = count_needed(rare)
+        return needed if inputs is None else inputs, needed if transforms is None else transforms
 
     def on(self, part: str) -> bool:
         """Whether a part is to be run."""

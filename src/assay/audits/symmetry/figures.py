@@ -10,6 +10,7 @@ from torch import Tensor
 from assay.audits.symmetry.endtoend import Errors
 from assay.audits.symmetry.facts import Facts
 from assay.audits.symmetry.localise import Location
+from assay.audits.symmetry.residual import edge_map
 from assay.results import Figure, Reference, Series
 
 DOTS = 400
@@ -27,54 +28,10 @@ def figures(facts: Facts) -> list[Figure]:
     if facts.tests and facts.tests[0].errors.high is not None:
         found.append(_precisions(facts))
     for location in facts.locations.values():
-        edge = edge_map(location)
+        edge = edge_map(location, facts.subject.group())
         if edge is not None and facts.broken:
             found.append(_edge_figure(location, edge))
     return found
-
-
-def edge_map(location: Location) -> Tensor | None:
-    """Mean error per pixel at the first inconsistent module, if its output is an image; None otherwise."""
-    gap = residual(location)
-    if gap is None or gap.ndim < 4 or min(gap.shape[-2:]) < 3:
-        return None
-    return gap.abs().reshape(-1, *gap.shape[-2:]).mean(dim=0)
-
-
-def residual(location: Location) -> Tensor | None:
-    """h(gx) - rho(g) h(x) at the first inconsistent module of a grid group, [elements, inputs, ...]; None otherwise."""
-    place = location.first
-    if place is None or place.representation is None or not place.event.tensors:
-        return None
-    position = next((i for i, event in enumerate(location.here.high) if event.key == place.event.key), None)
-    here = place.event.tensors[0][1]
-    if position is None or not {"grid", "shift", "crop"} & set(location.elements.parts):
-        return None
-    there = torch.stack([traced.high[position].tensors[0][1] for traced in location.there])
-    try:
-        return there - place.representation.act(location.elements, here.expand_as(there))
-    except (RuntimeError, IndexError):
-        return None
-
-
-def is_constant(gap: Tensor) -> bool:
-    """Whether the error is the same for every input: something was added that has nothing to do with the input."""
-    varies = gap - gap.mean(dim=1, keepdim=True)
-    limit = math.sqrt(torch.finfo(torch.float64).eps)
-    return gap.shape[1] > 1 and float(varies.abs().max()) <= limit * float(gap.abs().max())
-
-
-def is_ring(edge: Tensor) -> bool:
-    """Whether the error lives at the edge: the middle third is exact beside it."""
-    height, width = edge.shape
-    middle = edge[height // 3 : height - height // 3, width // 3 : width - width // 3]
-    border = torch.cat([edge[0], edge[-1], edge[:, 0], edge[:, -1]])
-    largest = float(border.max())
-    return (
-        middle.numel() > 0
-        and largest > 0
-        and float(middle.max()) <= math.sqrt(torch.finfo(torch.float64).eps) * largest
-    )
 
 
 def _angles(angles: Tensor, errors: list[Errors]) -> Figure:
@@ -116,9 +73,8 @@ def _precisions(facts: Facts) -> Figure:
     for test in facts.tests:
         if test.errors.high is None:
             continue
-        step = max(1, len(test.errors.low) // DOTS)
-        scale = test.errors.spread or 1.0
-        x, y = _visible(test.errors.low[::step] / scale), _visible(test.errors.high[::step] / scale)
+        errors, step = test.errors, max(1, len(test.errors.low) // DOTS)
+        x, y = (_visible(errors.scaled(one[::step])) for one in (errors.low, errors.best))
         series.append(Series(name=f"{test.generator}, {test.errors.output}", x=tuple(x), y=tuple(y), style="dots"))
     eps = torch.finfo(facts.subject.low_dtype).eps
     return Figure(

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from assay.audits.symmetry import tree
 from assay.audits.symmetry.candidates import Reshaped, candidates
 from assay.audits.symmetry.elements import Elements
-from assay.audits.symmetry.endtoend import acted
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.representations import Representation
+from assay.audits.symmetry.rounding import acted
 from assay.audits.symmetry.subject import Leaves, Precision, Subject, difference, exact
 from assay.audits.symmetry.trace import Call, Pass, record, watching
 

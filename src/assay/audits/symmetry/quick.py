@@ -28,8 +28,9 @@ class Options(TypedDict, total=False):
 
     seed: int
     budget: float | None
-    inputs: int
-    transforms: int
+    rare: float
+    inputs: int | None
+    transforms: int | None
     skip: Iterable[str]
     training_steps: int
     adversarial: int

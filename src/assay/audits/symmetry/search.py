@@ -10,8 +10,9 @@ from torch import Tensor
 
 from assay.audits.symmetry.candidates import Conjugate, Reshaped, candidates
 from assay.audits.symmetry.elements import Elements
-from assay.audits.symmetry.endtoend import compare, measure
+from assay.audits.symmetry.endtoend import measure
 from assay.audits.symmetry.representations import Invariant, Representation
+from assay.audits.symmetry.rounding import compare
 from assay.audits.symmetry.subject import Leaves, Subject, exact
 from assay.audits.symmetry.tolerance import judge
 from assay.audits.symmetry.tree import said

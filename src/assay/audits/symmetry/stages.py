@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -85,7 +86,7 @@ def run_end_to_end(facts: Facts) -> None:
                 facts.special += _judged(facts, f"special: {name}", _special(name))
         steps = torch.linspace(0, 2 * math.pi, 25, dtype=torch.float64)
         if group.turned(steps) is not None:
-            facts.angles = (steps, measure(facts.subject, lambda g: _present(g.turned(steps)), spreads=facts.spreads))
+            facts.angles = (steps, _at_angles(facts, steps))
     if facts.options.adversarial:
         from assay.audits.symmetry.adversary import attack
 
@@ -201,7 +202,7 @@ def worst_pairs(facts: Facts, name: str) -> tuple[int, list[int], Elements]:
     subject = facts.subject
     tests = [test for test in facts.tests if test.generator == name]
     errors = max(tests, key=lambda test: test.judgement.excess).errors
-    ratio = torch.nan_to_num(errors.best / torch.maximum(errors.bound, errors.bound.median()), nan=0.0)
+    ratio = torch.nan_to_num(errors.best / errors.floor, nan=0.0)
     order = ratio.argsort(descending=True)
     clusters = list(dict.fromkeys(errors.cluster[order].tolist()))
     case = 0
@@ -241,6 +242,13 @@ def _drawing(facts: Facts, name: str, count: int) -> Callable[[Group], Elements]
 
 def _special(name: str) -> Callable[[Group], Elements]:
     return lambda group: group.special()[name]
+
+
+def _at_angles(facts: Facts, steps: Tensor) -> list[Errors]:
+    """For the picture: float64 at every angle, so a few inputs only."""
+    rows = list(range(min(ROWS, facts.subject.batch(0))))
+    small = dataclasses.replace(facts.subject, cases=[take_rows(facts.subject, 0, rows)], _base={})
+    return measure(small, lambda g: _present(g.turned(steps)), spreads=facts.spreads, everywhere=True)
 
 
 def _judged(facts: Facts, name: str, draw: Callable[[Group], Elements]) -> list[Test]:

@@ -16,8 +16,8 @@ FEWEST_CLUSTERS = 10
 """Below this a bootstrap interval covers far less than it says (STATISTICS.md): none is given."""
 
 
-def summarise(relative: Tensor, cluster: Tensor, *, name: str, seed: int) -> list[Measurement]:
-    """Median, p95, p99 and maximum of relative errors with cluster-bootstrap intervals; n counts inputs."""
+def summarise(relative: Tensor, cluster: Tensor, worst: float, *, name: str, seed: int) -> list[Measurement]:
+    """Quantiles of a fair sample of relative errors with cluster-bootstrap intervals; n counts inputs."""
     values, groups = relative.numpy(), cluster.numpy()
     n = len(np.unique(groups))
     note = f"{len(values)} pairs of {n} inputs"
@@ -29,7 +29,7 @@ def summarise(relative: Tensor, cluster: Tensor, *, name: str, seed: int) -> lis
         found.append(
             Measurement(name=f"{label} relative error, {name}", value=value, n=n, interval=interval, note=note)
         )
-    found.append(Measurement(name=f"max relative error, {name}", value=float(values.max()), n=n, note=note))
+    found.append(Measurement(name=f"max relative error, {name}", value=worst, n=n, note="over all pairs"))
     return found
 
 
@@ -42,11 +42,13 @@ def rare_bound(n: int, *, confidence: float = 0.95) -> float:
     return float(1 - (1 - confidence) ** (1 / n))
 
 
-def inputs_needed(rate: float, *, confidence: float = 0.95) -> int:
-    """Inputs without a bad one that exclude a rate of bad ones.
+def count_needed(rate: float, *, confidence: float = 0.95) -> int:
+    """How many draws (inputs, elements) meet at least one of a kind that makes up ``rate`` of them all.
 
-    >>> inputs_needed(0.001)
-    2995
+    Found none among them, a larger rate is excluded at this confidence.
+
+    >>> count_needed(0.001), count_needed(0.05)
+    (2995, 59)
     """
     return math.ceil(math.log(1 - confidence) / math.log(1 - rate))
 
@@ -57,7 +59,7 @@ def rare_statement(n: int) -> str:
         return "one input: nothing can be said about other inputs"
     return (
         f"P(an input exceeds the tolerance) <= {rare_bound(n):.3g} at 95 % ({n} independent inputs, about 3/n); "
-        f"a defect in 1 of 1000 inputs needs {inputs_needed(1e-3)} inputs to be excluded"
+        f"a defect in 1 of 1000 inputs needs {count_needed(1e-3)} inputs to be excluded"
     )
 
 

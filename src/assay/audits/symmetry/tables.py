@@ -6,6 +6,7 @@ import math
 
 from assay.audits.symmetry.facts import Facts, Test
 from assay.audits.symmetry.localise import Location
+from assay.audits.symmetry.power import power_table
 from assay.audits.symmetry.statistics import rare_bound, summarise
 from assay.audits.symmetry.tolerance import band
 from assay.results import Measurement, Region, Scalar, Table
@@ -30,7 +31,10 @@ def measurements(facts: Facts) -> list[Measurement]:
         found += _overall(facts, n)
         for test in facts.tests:
             name = f"{test.generator}, {test.errors.output}"
-            found += summarise(test.errors.relative, test.errors.cluster, name=name, seed=facts.options.seed)
+            errors, fair = test.errors, test.errors.sampled
+            found += summarise(
+                errors.relative[fair], errors.cluster[fair], errors.worst, name=name, seed=facts.options.seed
+            )
         if not facts.broken and n > 1:
             value = rare_bound(n)
             found.append(
@@ -56,6 +60,7 @@ def tables(facts: Facts) -> list[Table]:
     found = []
     if facts.tests:
         found.append(_end_to_end("End to end", facts.tests))
+        found.append(power_table(facts))
     if facts.special:
         found.append(_end_to_end("Special elements", facts.special))
     found += [_layers(facts, location) for location in facts.locations.values()]
@@ -81,8 +86,8 @@ def _overall(facts: Facts, n: int) -> list[Measurement]:
     """Mean and maximum over all tests, absolute (in the units of the output) and relative, native precision."""
     errors = [test.errors for test in facts.tests if test.acts]
     native_high = str(facts.subject.native) == "torch.float64"
-    absolute = [(one.best if native_high else one.low) for one in errors]
-    relative = [a / one.spread if one.spread else a for a, one in zip(absolute, errors, strict=True)]
+    absolute = [(one.best if native_high else one.screened) for one in errors]
+    relative = [one.scaled(a) for a, one in zip(absolute, errors, strict=True)]
     if not absolute:
         return []
     count = sum(len(a) for a in absolute)
@@ -93,7 +98,7 @@ def _overall(facts: Facts, n: int) -> list[Measurement]:
         Measurement(name="mean relative error", value=float(sum(r.sum() for r in relative)) / count, n=n, note=note),
         Measurement(name="max relative error", value=max(float(r.max()) for r in relative), n=n, note=note),
         Measurement(
-            name="transformations tested", value=max(int(one.element.max()) + 1 for one in errors), unit="per generator"
+            name="transformations tested", value=max(one.elements for one in errors), unit="per generator"
         ),
         Measurement(name="inputs tested", value=n, unit="inputs"),
     ]
@@ -115,24 +120,25 @@ def _end_to_end(title: str, tests: list[Test]) -> Table:
     )
     rows = []
     for test in tests:
-        relative, errors = test.errors.relative, test.errors
-        low = errors.low / errors.spread if errors.spread else errors.low
-        quantiles = [float(relative.quantile(q)) for q in (0.5, 0.95, 0.99)]
+        errors = test.errors
+        low = float(errors.scaled(errors.screened).max())
+        quantiles = [float(errors.relative[errors.sampled].quantile(q)) for q in (0.5, 0.95, 0.99)]
         row: tuple[Scalar, ...] = (
             test.generator,
             errors.output,
             test.judgement.label if test.acts else "VACUOUS",
             *quantiles,
-            float(relative.max()),
-            float(low.max()),
+            errors.worst,
+            low,
             test.judgement.excess,
             test.judgement.high_over_low,
-            band(float(low.max())),
+            band(low),
         )
         rows.append(row)
     note = (
         "errors relative to the spread of outputs of unrelated inputs; 'error / bound' above 1 cannot be rounding; "
-        "'band' is a label by the size of the error in the model's low precision and decides nothing"
+        "quantiles are of the float64 sample; 'band' is a label by the size of the error in the model's low precision "
+        "and decides nothing"
     )
     return Table(title=title, columns=columns, rows=tuple(rows), note=note)
 

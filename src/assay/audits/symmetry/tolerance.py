@@ -54,12 +54,11 @@ class Judgement:
 
 def judge(errors: Errors, *, low_dtype: torch.dtype, budget: float | None = None) -> Judgement:
     """The verdict of one test; ``budget`` is the largest relative error a user declared acceptable."""
-    worst = float(errors.relative.max())
+    worst = errors.worst
     if errors.not_finite:
         why = f"{errors.not_finite} outputs are NaN or infinite"
         return Judgement("BROKEN", math.inf, math.inf, None, math.inf, why)
-    floor = torch.maximum(errors.bound, errors.bound.median())
-    excess, low_excess = _ratio(errors.best, floor), _ratio(errors.low, floor)
+    excess, low_excess = _ratio(errors.best, errors.floor), _ratio(errors.low, errors.floor)
     high_over_low = None if errors.high is None or errors.estimated else _rms_ratio(errors.high, errors.low)
     label, reason = _label(errors, excess, high_over_low, low_dtype, worst, budget)
     return Judgement(label, excess, low_excess, high_over_low, worst, reason)
@@ -96,8 +95,7 @@ def _label(
 
 def excess_text(errors: Errors) -> str:
     """The low-precision error as a share of its bound."""
-    floor = torch.maximum(errors.bound, errors.bound.median())
-    return f"{_ratio(errors.low, floor):.2g} of the rounding bound"
+    return f"{_ratio(errors.low, errors.floor):.2g} of the rounding bound"
 
 
 def band(relative: float) -> str:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import stats
-from torch import nn
+from torch import Tensor, nn
 
 from assay.audits.symmetry.copies import untouched_random_state
-from assay.audits.symmetry.facts import Facts, Options, Test
+from assay.audits.symmetry.endtoend import Errors
+from assay.audits.symmetry.facts import RARE, Facts, Options, Test
 from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.stages import run_end_to_end, run_guards
 from assay.audits.symmetry.subject import prepare
@@ -28,8 +29,9 @@ def against(
     *,
     seed: int = 0,
     budget: float | None = None,
-    inputs: int = 50,
-    transforms: int = 50,
+    rare: float = RARE,
+    inputs: int | None = None,
+    transforms: int | None = None,
     call: Callable[[nn.Module, Any], Any] | None = None,
 ) -> Finding:
     """Whether ``new`` keeps a symmetry that ``old`` breaks (or keeps it as ``old`` did).
@@ -39,7 +41,8 @@ def against(
     FAIL: new is broken and not better. It says nothing about gradients: audit the new model for that.
     """
     started = time.perf_counter()
-    options = Options(seed, budget, inputs, transforms, frozenset({"special", "sizes"}))
+    counts = Options.counts(rare, inputs, transforms)
+    options = Options(seed, budget, *counts, frozenset({"special", "sizes"}))
     with untouched_random_state():
         before, after = (_measured(model, sample, symmetry, options, call) for model in (old, new))
     checks = [*_checks("old", before), *_checks("new", after)]
@@ -69,14 +72,10 @@ def ratio(old: Test, new: Test) -> Measurement:
     """Mean log10(new error / old error) over inputs, with a t interval; errors below rounding count as rounding."""
     shrink = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
     values = []
-    clusters = old.errors.cluster
-    for cluster in sorted(set(clusters.tolist())):
-        mine = clusters == cluster
-        logs = []
-        for test in (old, new):
-            floor = torch.clamp(test.errors.bound[mine] * shrink, min=1e-300)
-            logs.append(torch.log10(torch.maximum(test.errors.best[mine], floor) / (test.errors.spread or 1.0)))
-        values.append(float((logs[1] - logs[0]).mean()))
+    shared = set(old.errors.element[old.errors.sampled].tolist()) & set(new.errors.element[new.errors.sampled].tolist())
+    for cluster in sorted(set(old.errors.cluster.tolist())):
+        logs = [_log_errors(test.errors, cluster, shared, shrink) for test in (old, new)]
+        values.append(float(logs[1] - logs[0]))
     mean, n = float(np.mean(values)), len(values)
     interval = None
     if n > 1:
@@ -86,6 +85,13 @@ def ratio(old: Test, new: Test) -> Measurement:
     return Measurement(
         name=name, value=mean, unit="decades", n=n, interval=interval, note="negative: the new model is better"
     )
+
+
+def _log_errors(errors: Errors, cluster: int, elements: set[int], shrink: float) -> Tensor:
+    """Mean log10 of the relative error of one input over the elements both models were run at in any case."""
+    mine = (errors.cluster == cluster) & errors.sampled & torch.isin(errors.element, torch.tensor(sorted(elements)))
+    floor = torch.clamp(errors.bound[mine] * shrink, min=1e-300)
+    return torch.log10(errors.scaled(torch.maximum(errors.best[mine], floor))).mean()
 
 
 def _measured(model: nn.Module, sample: Any, symmetry: Symmetry, options: Options, call: Any) -> Facts:
