@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from assay.models import EnergyMLP, LoopedMLP
 from assay.models.equilibrium import EquilibriumModule
 from assay.protocols import Nudge, State
 from assay.rules import EqProp
-from assay.solvers.layered import Layers
+from assay.solvers.layers import Layers
 from assay.solvers.population import population_gradient, stack
 from assay.solvers.reference import LayeredReference, LoopedReference
 
@@ -209,8 +209,8 @@ def _gradients(model: EnergyMLP | LoopedMLP) -> dict[str, Array]:
     }
 
 
-def _layers(model: EnergyMLP) -> Layers:
-    return model.as_layers()
+def _layers(model: EnergyMLP | LoopedMLP) -> Layers:
+    return cast(EnergyMLP, model).as_layers()
 
 
 def _numpy(state: State) -> list[Array]:

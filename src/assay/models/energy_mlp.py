@@ -14,7 +14,7 @@ classic Hopfield-like network. Two ways to read a class out:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -30,18 +30,25 @@ from assay.solvers import layered
 from assay.solvers.activations import activation as activation_called
 from assay.solvers.layered_gradient import Gradients, energy_gradient, readout_gradient, tangent_gradient
 from assay.solvers.layered_tangent import relax_tangent
+from assay.solvers.layers import Layers, Pull
 from assay.solvers.solution import Solution
 
 
 @dataclass(frozen=True)
 class ClampedMLP:
-    """A batch and its drive into the first layer, computed once."""
+    """A batch and its drive into the first layer, computed once for all phases that share it."""
 
     x: Tensor
-    drive: Tensor
+    shared_drive: Tensor
+    phases: int = 1
+
+    @property
+    def drive(self) -> Tensor:
+        """The drive of every row of every phase."""
+        return self.shared_drive if self.phases == 1 else self.shared_drive.repeat(self.phases, 1)
 
     def repeat(self, phases: int) -> Self:
-        return type(self)(self.x, self.drive.repeat(phases, 1))
+        return type(self)(self.x, self.shared_drive, phases * self.phases)
 
 
 class EnergyMLP(EquilibriumModule):
@@ -111,15 +118,15 @@ class EnergyMLP(EquilibriumModule):
 
     @torch.no_grad()
     def relax(
-        self, clamped: ClampedMLP, state: State, *, sweeps: int, tolerance: float | None = None,
+        self, clamped: ClampedMLP, state: State | None, *, sweeps: int, tolerance: float | None = None,
         nudge: Nudge | None = None, trace: bool = False,
     ) -> Solution:
         """The sweeps above, in place; a complex nudge takes the plain road."""
-        if state[0].is_complex():
+        if state is not None and state[0].is_complex():
             return super().relax(clamped, state, sweeps=sweeps, tolerance=tolerance, nudge=nudge, trace=trace)
-        pull = layered.Pull.towards(nudge.target, nudge.beta, self.classes) if nudge else None
+        pull = Pull.towards(nudge.target, nudge.beta, self.classes) if nudge else None
         return layered.relax_layers(
-            self.as_layers(), clamped.drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance, trace=trace
+            self.as_layers(), clamped.shared_drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance, trace=trace
         )
 
     @torch.no_grad()
@@ -156,19 +163,22 @@ class EnergyMLP(EquilibriumModule):
     def add_readout_gradient(self, state: State, target: Tensor) -> Tensor:
         loss, gradient = readout_gradient(self.as_layers(), state[-1], target)
         if gradient is not None:
-            add_to_grad(self.layers[-1].parameters(), gradient)
+            self._add_to(-1, gradient)
         return loss
 
-    def as_layers(self) -> layered.Layers:
+    def as_layers(self) -> Layers:
         """The bare parameters, as the kernels take them."""
-        weights = [self._weight(layer) for layer in range(len(self.layers))]
-        biases = [self._bias(layer).unsqueeze(0) for layer in range(len(self.layers))]
-        readout = (weights.pop(), biases.pop()) if self.readout == "softmax" else None
-        return layered.Layers(weights, biases, readout, self.gamma, self.activation)
+        pairs = [(layer.weight, layer.bias.unsqueeze(0)) for layer in cast(Iterable[nn.Linear], self.layers)]
+        readout = pairs.pop() if self.readout == "softmax" else None
+        weights, biases = zip(*pairs, strict=True)
+        return Layers(weights, biases, readout, self.gamma, self.activation)
 
     def _add(self, gradients: Gradients) -> None:
-        for layer, gradient in zip(self.layers, gradients, strict=False):
-            add_to_grad(layer.parameters(), gradient)
+        for layer, gradient in enumerate(gradients):
+            self._add_to(layer, gradient)
+
+    def _add_to(self, layer: int, gradient: tuple[Tensor, Tensor]) -> None:
+        add_to_grad((self._weight(layer), self._bias(layer)), gradient)
 
     def _settle(self, layer: int, drive: Tensor, units: Tensor | None, nudge: Nudge | None) -> Tensor:
         """Where a layer settles under its drive; at the top the loss is made linear at ``units``."""

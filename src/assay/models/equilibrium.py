@@ -72,18 +72,19 @@ class EquilibriumModule(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         """The logits at the free fixed point."""
         clamped = self.clamp(x)
-        state = self.start(clamped)
         if not torch.is_grad_enabled():
-            return self.logits(self.relax(clamped, state, sweeps=self.sweeps, tolerance=self.tolerance).value)
+            return self.logits(self.relax(clamped, None, sweeps=self.sweeps, tolerance=self.tolerance).value)
+        state = self.start(clamped)
         for _ in range(self.sweeps):
             state = self.sweep(clamped, state)
         return self.logits(state)
 
     def relax(
-        self, clamped: Any, state: State, *, sweeps: int, tolerance: float | None = None, nudge: Nudge | None = None,
-        trace: bool = False,
+        self, clamped: Any, state: State | None, *, sweeps: int, tolerance: float | None = None,
+        nudge: Nudge | None = None, trace: bool = False,
     ) -> Solution:
         with torch.no_grad():
+            state = self.start(clamped) if state is None else state
             return relax(
                 lambda s: self.sweep(clamped, s, nudge), state, sweeps=sweeps, tolerance=tolerance, trace=trace
             )

@@ -10,8 +10,9 @@ The states are constants in step 3. Which steps use automatic differentiation is
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -81,23 +82,21 @@ class EqProp:
 
     def backward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """The detached mean loss at the free state, after adding the estimated gradient to every ``.grad``."""
-        if not isinstance(model, EquilibriumModel):
-            raise expected("an equilibrium model (assay.protocols.EquilibriumModel) for EqProp",
-                           given=type(model).__name__, do="use assay.Backprop(), or an energy model of assay.models")
+        network = _equilibrium_model(model)
         scheme = estimator(self.nudge)
-        if scheme.needs_symmetry and not model.symmetric:
+        if scheme.needs_symmetry and not network.symmetric:
             raise expected(f"symmetric weights for nudge='{self.nudge}'",
                            given=f"{type(model).__name__} with untied weights",
                            do="use nudge='asymmetric', or tie the weights")
-        _check_targets(y, rows=len(x), classes=model.classes)
+        _check_targets(y, rows=len(x), classes=network.classes)
         if scheme.name == "bptt":
-            return self._through_time(model, x, y)
+            return self._through_time(network, x, y)
         with torch.no_grad():
-            clamped = model.clamp(x)
-            free = model.relax(clamped, model.start(clamped), sweeps=self.sweeps[0], tolerance=self.tolerance)
+            clamped = network.clamp(x)
+            free = network.relax(clamped, None, sweeps=self.sweeps[0], tolerance=self.tolerance)
             self._judge(free, "free")
-            loss = model.add_readout_gradient(free.value, y)
-            nudged = self._nudged(model, clamped, free.value, y, scheme)
+            loss = network.add_readout_gradient(free.value, y)
+            nudged = self._nudged(network, clamped, free.value, y, scheme)
         self._remember(Step(float(loss), free.summary(), nudged.summary()))
         return loss
 
@@ -110,7 +109,7 @@ class EqProp:
             return moved
         stencil = scheme.stencil(self.beta)
         nudged = self._relax_nudged(model, clamped, free, y, scheme, stencil)
-        coefficients = _per_row(stencil.coefficients, nudged.value[0], len(y)) * per_row
+        coefficients = _per_row(tuple(per_row * c for c in stencil.coefficients), nudged.value[0], len(y))
         if scheme.name == "asymmetric":
             # No energy to differentiate: the contrast is the vector field at the free state along the response to beta.
             response = tuple((plus - minus) / (2 * self.beta) for plus, minus in (s.chunk(2) for s in nudged.value))
@@ -118,7 +117,7 @@ class EqProp:
         else:
             model.add_energy_gradient(clamped, nudged.value, coefficients)
         if stencil.free:
-            model.add_energy_gradient(clamped, free, _per_row((stencil.free,), free[0], len(y)) * per_row)
+            model.add_energy_gradient(clamped, free, _per_row((per_row * stencil.free,), free[0], len(y)))
         return nudged
 
     def _relax_nudged(
@@ -127,10 +126,9 @@ class EqProp:
         """All nudges of the stencil relaxed side by side, as one batch that starts at the free state."""
         phases = len(stencil.betas)
         dtype = torch.promote_types(free[0].dtype, torch.complex64) if stencil.is_complex else free[0].dtype
-        state = tuple(layer.to(dtype).repeat(phases, *[1] * (layer.dim() - 1)) for layer in free)
+        state = tuple(torch.cat([layer.to(dtype)] * phases) for layer in free)
         anchor = tuple(layer.clone() for layer in state) if scheme.name == "asymmetric" else None
-        target = y.repeat(phases, *[1] * (y.dim() - 1))
-        nudge = Nudge(_per_row(stencil.betas, state[0], len(y)), target, anchor)
+        nudge = Nudge(_per_row(stencil.betas, state[0], len(y)), torch.cat([y] * phases), anchor)
         solution = model.relax(
             clamped.repeat(phases), state, sweeps=self.sweeps[1], tolerance=self.tolerance, nudge=nudge
         )
@@ -160,10 +158,24 @@ class EqProp:
         self._history[:] = [step]
 
 
+def _equilibrium_model(model: object) -> EquilibriumModel:
+    """The model, or an InputError. Looking up every member of the protocol takes longer than a small sweep: once a
+    class will do."""
+    if type(model) not in _KNOWN_CLASSES:
+        if not isinstance(model, EquilibriumModel):
+            raise expected("an equilibrium model (assay.protocols.EquilibriumModel) for EqProp",
+                           given=type(model).__name__, do="use assay.Backprop(), or an energy model of assay.models")
+        _KNOWN_CLASSES.add(type(model))
+    return cast(EquilibriumModel, model)
+
+
+_KNOWN_CLASSES: weakref.WeakSet[type] = weakref.WeakSet()
+
+
 def _per_row(values: tuple[complex, ...], like: Tensor, rows: int) -> Tensor:
     """Each value ``rows`` times over, in the dtype of ``like``."""
     numbers = values if like.is_complex() else tuple(complex(value).real for value in values)
-    return torch.tensor(numbers, dtype=like.dtype, device=like.device).repeat_interleave(rows)
+    return torch.tensor(numbers, dtype=like.dtype, device=like.device).unsqueeze(1).expand(-1, rows).flatten()
 
 
 def _check_targets(y: Tensor, *, rows: int, classes: int) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from assay.protocols import State
-from assay.solvers.layered import Layers
+from assay.solvers.layers import Layers, multiply_add
 
 Gradients = list[tuple[Tensor, Tensor]]
 """(weight, bias) of each layer, shaped like the parameters of ``nn.Linear``."""
@@ -25,11 +25,12 @@ def energy_gradient(layers: Layers, x: Tensor, state: State, weights: Tensor) ->
     """
     gradients = []
     for layer, units in enumerate(state):
-        weighted = (-(layers.gamma ** (layer + 1)) * weights).unsqueeze(-1) * units
+        scales = (-(layers.gamma ** (layer + 1)) * weights).unsqueeze(-1)
         if layer == 0:
             # All phases share the input: their weighted states add up before one product with x.
-            weighted = _real(torch.unflatten(weighted, -2, (-1, x.shape[-2])).sum(-3))
-        below = x if layer == 0 else state[layer - 1]
+            weighted, below = _real(_sum_of_phases(units, scales, x.shape[-2])), x
+        else:
+            weighted, below = scales * units, state[layer - 1]
         gradients.append((_real(weighted.mT @ below), _real(weighted.sum(-2))))
     return gradients
 
@@ -48,18 +49,27 @@ def tangent_gradient(layers: Layers, x: Tensor, state: State, direction: State, 
 
 def readout_gradient(layers: Layers, top: Tensor, target: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
     """The mean loss over rows at the free state, and the gradient of the readout (None if it is part of the state)."""
-    logits = layers.logits(top)
-    chosen = target.unsqueeze(-1)
     if layers.readout is None:
         # |s - onehot|^2 = |s|^2 - 2 s_y + 1
-        losses = 0.5 * (logits.square().sum(-1) + 1) - logits.gather(-1, chosen).squeeze(-1)
+        losses = 0.5 * (top.square().sum(-1) + 1) - top.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         return losses.mean(-1), None
-    log_probabilities = torch.log_softmax(logits, -1)
-    losses = -log_probabilities.gather(-1, chosen).squeeze(-1)
-    error = log_probabilities.exp_()
-    error.scatter_add_(-1, chosen, torch.full_like(error[..., :1], -1.0))
-    error /= target.shape[-1]
-    return losses.mean(-1), (error.mT @ top, error.sum(-2))
+    # Transposed, (..., classes, rows): the narrow side first is the faster product.
+    weight, bias = layers.readout
+    chosen, rows = target.unsqueeze(-2), target.shape[-1]
+    log_probabilities = torch.log_softmax(multiply_add(bias.mT, weight, top.mT), -2)
+    picked = log_probabilities.gather(-2, chosen)
+    error = log_probabilities.exp_().div_(rows)
+    error.scatter_add_(-2, chosen, torch.full_like(picked, -1 / rows))
+    return -picked.mean((-2, -1)), (error @ top, error.sum(-1))
+
+
+def _sum_of_phases(units: Tensor, scales: Tensor, rows: int) -> Tensor:
+    """The phases of each row, weighted and added up: (..., rows, width)."""
+    (first, *others), (scale, *scales_of_others) = torch.split(units, rows, -2), torch.split(scales, rows, -2)
+    total = first * scale
+    for phase, factor in zip(others, scales_of_others, strict=True):
+        total.addcmul_(phase, factor)
+    return total
 
 
 def _real(tensor: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from assay.protocols import State
-from assay.solvers.layered import Layers, multiply_add
+from assay.solvers.layers import Layers, multiply_add
 from assay.solvers.relaxation import largest_change, relax
 from assay.solvers.solution import Solution, Status
 

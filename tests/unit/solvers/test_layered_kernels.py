@@ -158,3 +158,30 @@ def test_a_lone_layer_is_at_rest_after_one_free_sweep_and_stops_when_its_error_d
     assert (free.steps, free.residual) == (1, 0.0)
     assert early.converged and early.steps < 15
     assert (early.value[0] - state[0]).abs().max() < tolerance(torch.float32, [9], 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.0, 3.0, 6.0])
+def test_the_residual_of_a_lone_layer_bounds_what_one_more_sweep_would_change(dtype, scale):
+    model = EnergyMLP([7, 64, 4], seed=0).to(dtype)
+    with torch.no_grad():
+        model.layers[-1].weight.mul_(scale)
+    x, y = batch(dtype)
+    nudge = Nudge(torch.tensor([0.3] * ROWS + [-0.3] * ROWS, dtype=dtype), y.repeat(2))
+    with torch.no_grad():
+        clamped = model.clamp(x).repeat(2)
+        for sweeps in (1, 2, 3, 30):
+            free = tuple(torch.cat([s, s]) for s in model.relax(model.clamp(x), None, sweeps=1).value)
+            found = model.relax(clamped, free, sweeps=sweeps, nudge=nudge)
+            moved = (model.sweep(clamped, found.value, nudge)[0] - found.value[0]).abs().max()
+            assert moved <= found.residual + tolerance(dtype, [64], 2)
+            assert found.converged or found.steps == sweeps
+
+
+def test_a_relaxation_without_a_state_begins_at_the_feedforward_start():
+    for widths in WIDTHS:
+        model = EnergyMLP(widths, seed=2).double()
+        clamped = model.clamp(batch()[0])
+        with torch.no_grad():
+            given, found = (model.relax(clamped, s, sweeps=3) for s in (model.start(clamped), None))
+        assert all(torch.equal(a, b) for a, b in zip(given.value, found.value, strict=True))
