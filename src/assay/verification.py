@@ -13,9 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from assay import stats
-from assay.engine import LocalExecutor, Store, capture, content_key, execute, fingerprint
+from assay.engine import LocalExecutor, Store, capture, content_key, describe_grouping, execute, fingerprint
 from assay.errors import InputError, expected, unknown
-from assay.protocols import BUDGETS, Budget, Cell, CellEvent, CellResult, Executor, Outcome, Outcomes, Trial, Watcher
+from assay.protocols import (
+    BUDGETS,
+    Budget,
+    Cell,
+    CellEvent,
+    CellResult,
+    Executor,
+    Outcome,
+    Outcomes,
+    Together,
+    Trial,
+    Watcher,
+)
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
 
@@ -32,6 +44,7 @@ def verify(
     store: str | Path | None = None,
     fail_fast: bool = False,
     executor: Executor | None = None,
+    grouping: bool = True,
     watcher: Watcher | None = None,
     command: str | None = None,
 ) -> Run:
@@ -40,7 +53,7 @@ def verify(
     ``budget`` sets the cost; the evidence level is computed from what was really run. Finished cells live in ``store``
     (a folder or URL, ``assay-runs/cells`` by default): the same call after a kill redoes only what is missing, and
     asking for more seeds adds only their cells. A cell that raises, hangs or dies makes its track an ERROR; the others
-    finish.
+    finish. With ``grouping``, trials that a track can measure together are, which changes the time and nothing else.
 
     >>> verify(0, seeds=3).verdict                                        # doctest: +SKIP
     <Verdict.PASS: 'PASS'>
@@ -58,7 +71,10 @@ def verify(
     seed_list = tuple(range(seed, seed + count))
     planned = {track.number: plan(track, budget, seed_list) for track in chosen}
     place = Store(store if store is not None else DEFAULT_ROOT / "cells")
-    findings = _run(chosen, planned, place, executor or LocalExecutor(workers), watcher, fail_fast, seed_list)
+    results: dict[str, CellResult] = {}
+    findings = _run(
+        chosen, planned, place, executor or LocalExecutor(workers), watcher, fail_fast, seed_list, grouping, results
+    )
     rerun = f"--budget {budget} --seeds {count} --seed {seed}"
     finished = [findings[t.number].model_copy(update={"rerun": f"assay verify {t.number} {rerun}"}) for t in chosen]
     if not tracks:
@@ -74,7 +90,12 @@ def verify(
         budget=budget,
         seconds=time.perf_counter() - start,
         environment=capture(),
-        config={"budget": budget, "seeds": list(seed_list), "damaged cells redone": place.damaged},
+        config={
+            "budget": budget,
+            "seeds": list(seed_list),
+            "grouping": describe_grouping(result.together for result in results.values()),
+            "damaged cells redone": place.damaged,
+        },
         findings=tuple(finished),
     )
 
@@ -83,11 +104,14 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     """The cells of one track, each under a key of everything its result depends on.
 
     A track may have a method ``resources(trial)`` that returns what a cell needs to run, any of ``cpus``, ``gpus``,
-    ``memory`` (bytes) and ``timeout`` (seconds); needs do not change results and are not part of the key.
+    ``memory`` (bytes) and ``timeout`` (seconds); needs do not change results and are not part of the key. It may also
+    have ``measure_together(trials)``, which returns their records, each what ``measure`` would return, and
+    ``siblings(trial)``, which names the trials that may go with this one (None: it goes alone).
     """
     code = fingerprint([*track.sources, track.module, "assay.seeding"])
     data_hash = getattr(track.body, "data_hash", None)
     resources = getattr(track.body, "resources", None)
+    siblings = getattr(track.body, "siblings", None)
     cells = []
     for trial in track.body.trials(budget, seeds):
         payload = {
@@ -112,6 +136,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
                 payload=payload,
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
+                together=_together(track, trial, siblings(trial)) if siblings else None,
                 **{"timeout": track.timeout, **(resources(trial) if resources else {})},
             )
         )
@@ -120,11 +145,26 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     return cells
 
 
+def _together(track: Track, trial: Trial, family: str | None) -> Together | None:
+    if family is None:
+        return None
+    # Trials of one call share the budget and the configuration, whatever the track says.
+    identity = {"track": track.number, "family": family, "budget": trial.budget, "config": dict(trial.config)}
+    return Together("assay.verification:measure_together", content_key(identity))
+
+
 def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Run one trial; called by name inside a worker process."""
     importlib.import_module(payload["module"])
     track = registry.tracks[payload["track"]]
     return dict(track.body.measure(_trial(payload)))
+
+
+def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Run trials of one track that its body can measure together; called by name inside a worker process."""
+    importlib.import_module(payloads[0]["module"])
+    body: Any = registry.tracks[payloads[0]["track"]].body
+    return [dict(record) for record in body.measure_together([_trial(payload) for payload in payloads])]
 
 
 def _trial(payload: Mapping[str, Any]) -> Trial:
@@ -139,18 +179,20 @@ def _run(
     watcher: Watcher | None,
     fail_fast: bool,
     seeds: tuple[int, ...],
+    grouping: bool,
+    results: dict[str, CellResult],
 ) -> dict[int, Finding]:
-    """Every track's finding by number; tracks are decided as soon as their last cell is in."""
+    """Every track's finding by number, each decided as soon as its last cell is in; ``results`` are left by key."""
     if watcher is not None:
         watcher.planned(
             {str(track.number): track.title for track in tracks},
             {str(number): cells for number, cells in planned.items()},
         )
-    results: dict[str, CellResult] = {}
     findings: dict[int, Finding] = {}
     missing = {track.number: {cell.key for cell in planned[track.number]} for track in tracks}
     every_cell = [cell for track in tracks for cell in planned[track.number]]
-    stream = execute(every_cell, store=store, executor=executor, notify=watcher.event if watcher else _ignore)
+    notify = watcher.event if watcher else _ignore
+    stream = execute(every_cell, store=store, executor=executor, notify=notify, grouping=grouping)
     for result in stream:
         results[result.cell.key] = result
         for track in tracks:
@@ -236,4 +278,4 @@ def command_line() -> str:
     return shlex.join(["assay", *sys.argv[1:]])
 
 
-__all__ = ["DEFAULT_ROOT", "SEEDS", "command_line", "decide", "measure_cell", "plan", "verify"]
+__all__ = ["DEFAULT_ROOT", "SEEDS", "command_line", "decide", "measure_cell", "measure_together", "plan", "verify"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
@@ -14,11 +14,11 @@ from assay.arms.table import ENERGY_RULES, Arm
 from assay.errors import expected
 from assay.models import EnergyMLP
 from assay.protocols import EquilibriumModel, Rule
-from assay.rules import Backprop, EqProp, TrainResult, train
+from assay.rules import Backprop, EqProp, TrainResult, train_many
 from assay.seeding import derive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from assay.tasks.base import ArrayTask, TuningView
 
@@ -45,21 +45,31 @@ def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: i
         return Built(model, Backprop())
     from assay.rules import FeedbackAlignment
 
-    kind = "dfa" if arm.rule == "dfa" else "fa"
-    feedback = "sign" if arm.rule == "sign" else "random"
+    kind: Literal["fa", "dfa"] = "dfa" if arm.rule == "dfa" else "fa"
+    feedback: Literal["random", "sign"] = "sign" if arm.rule == "sign" else "random"
     return Built(model, FeedbackAlignment(model, kind=kind, feedback=feedback, seed=derive(seed, "feedback") % 2**31))
 
 
 def fit(built: Built, task: Any, settings: Settings, *, seed: int) -> TrainResult:
     """The one training loop with the settings of an arm; Adam, decoupled weight decay if there is any."""
+    return fit_many([built], [task], settings, seeds=[seed])[0]
+
+
+def fit_many(
+    built: Sequence[Built], tasks: Sequence[Any], settings: Settings, *, seeds: Sequence[int]
+) -> tuple[TrainResult, ...]:
+    """The same at many seeds, side by side where that is faster and changes nothing; they share the first one's rule.
+
+    Rules that hold weights of their own (``fa``, ``dfa``) belong to one model and are given one at a time.
+    """
 
     def optimiser(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
     schedule: Any = settings.schedule
-    return train(
-        built.model, task, built.rule, epochs=settings.epochs, seed=seed, batch_size=settings.batch_size,
-        optimiser=optimiser, schedule=schedule, input_noise=settings.input_noise,
+    return train_many(
+        [each.model for each in built], tasks, built[0].rule, seeds=seeds, epochs=settings.epochs,
+        batch_size=settings.batch_size, optimiser=optimiser, schedule=schedule, input_noise=settings.input_noise,
     )
 
 

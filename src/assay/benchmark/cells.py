@@ -9,7 +9,7 @@ from typing import Any
 
 from assay.arms import Arm, Settings, chosen, find_arm
 from assay.engine import content_key, fingerprint
-from assay.protocols import Budget, Cell
+from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
 from assay.tasks.catalogue import describe
 
@@ -24,6 +24,10 @@ REFERENCE = "control: baseline"
 RESTARTED = "control: other initialisation"
 SHUFFLED = "control: shuffled labels"
 FLOORS = "floors"
+NARROW = 128
+"""``assay.solvers.population.WIDEST``, written out so that a driver does not load torch; a test keeps them equal."""
+SIDE_BY_SIDE = ("backprop/mlp", "eqprop/mlp")
+"""Arms whose seeds can be trained as one batched program; whether they are is up to ``train_many`` and the engine."""
 SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.seeding", "assay.arms.build",
            "assay.benchmark.cells")
 
@@ -83,37 +87,66 @@ def as_cell(work: Work, *, data: str | None) -> Cell:
         label=f"{work.task} {work.what} seed {work.seed}",
         group=f"{work.task}/{work.what}/{work.settings.epochs}/{work.items}",
         timeout=6 * 3600.0,
+        together=_together(work, twist, identity),
     )
+
+
+def _together(work: Work, twist: str, identity: Mapping[str, Any]) -> Together | None:
+    """The seeds of an arm as siblings, if its network is narrow; a large task would be in memory once for each."""
+    narrow = bool(work.settings.hidden) and max(work.settings.hidden) <= NARROW
+    if twist == FLOORS or not narrow or work.task in LARGE or work.arm.name not in SIDE_BY_SIDE:
+        return None
+    family = content_key({name: value for name, value in identity.items() if name != "seed"})
+    return Together("assay.benchmark.cells:measure_together", family)
 
 
 def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Train and score one arm at one seed; called by name inside a worker process."""
-    arm, seed = find_arm(payload["arm"]), int(payload["seed"])
-    task = load_task(payload["task"], arm, seed=seed, items=payload["items"], data=payload["data"])
     if payload["twist"] == FLOORS:
+        task = load_task(payload["task"], find_arm(payload["arm"]), seed=int(payload["seed"]), items=payload["items"],
+                         data=payload["data"])
         return {**task.floors().as_record(), "items": len(task.test)}
-    settings = Settings().changed(payload["settings"])
-    if payload["twist"] == SHUFFLED:
-        task = shuffle_labels(task, seed=seed)
-    restart = derive(seed, "restart") % 2**31 if payload["twist"] == RESTARTED else seed
-    return measure(task, arm, settings, seed=seed, initial_seed=restart)
+    return measure_together([payload])[0]
 
 
-def measure(task: Any, arm: Arm, settings: Settings, *, seed: int, initial_seed: int) -> dict[str, Any]:
-    """The record of one training run: accuracies, time, residual, gradient agreement and, in an environment, return."""
+def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records of one arm at several seeds; called by name inside a worker process."""
+    arm, settings = find_arm(payloads[0]["arm"]), Settings().changed(payloads[0]["settings"])
+    tasks, seeds, initial_seeds = [], [int(payload["seed"]) for payload in payloads], []
+    for payload, seed in zip(payloads, seeds, strict=True):
+        task = load_task(payload["task"], arm, seed=seed, items=payload["items"], data=payload["data"])
+        tasks.append(shuffle_labels(task, seed=seed) if payload["twist"] == SHUFFLED else task)
+        initial_seeds.append(derive(seed, "restart") % 2**31 if payload["twist"] == RESTARTED else seed)
+    return measure(tasks, arm, settings, seeds=seeds, initial_seeds=initial_seeds)
+
+
+def measure(
+    tasks: Sequence[Any], arm: Arm, settings: Settings, *, seeds: Sequence[int], initial_seeds: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The record of each training: accuracies, time, residual, gradient agreement and, in an environment, return."""
     import torch
 
-    from assay.arms.build import build, fit, gradient_agreement
+    from assay.arms.build import build, fit_many
 
     torch.set_num_threads(1)
-    built = build(arm, settings, task, seed=initial_seed)
+    built = [build(arm, settings, task, seed=seed) for task, seed in zip(tasks, initial_seeds, strict=True)]
     began = time.process_time()
-    result = fit(built, task, settings, seed=seed)
+    results = fit_many(built, tasks, settings, seeds=seeds)
+    share = (time.process_time() - began) / len(seeds)
+    return [
+        {**_record(one, task, result, seed=seed), "cpu_seconds": share}
+        for one, task, result, seed in zip(built, tasks, results, seeds, strict=True)
+    ]
+
+
+def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
+    from assay.arms.build import gradient_agreement
+
     record = {
         "accuracy": result.test_accuracy, "validation": result.validation_accuracy, "loss": result.final_loss,
-        "seconds": result.seconds, "cpu_seconds": time.process_time() - began, "diverged": result.diverged,
-        "epochs": len(result.history), "residual": result.history[-1].residual if result.history else None,
-        "items": len(task.test), "train_items": len(task.train), "data_hash": task.data_hash,
+        "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
+        "residual": result.history[-1].residual if result.history else None, "items": len(task.test),
+        "train_items": len(task.train), "data_hash": task.data_hash,
         "parameters": sum(p.numel() for p in built.model.parameters()),
         "curve": [round(epoch.validation_accuracy, 5) for epoch in result.history],
         "gradient_agreement": gradient_agreement(built, task.train.x[:128], task.train.y[:128]),

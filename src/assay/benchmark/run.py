@@ -13,7 +13,7 @@ from assay.arms import Arm, arms
 from assay.benchmark.cells import FLOORS, as_cell, plan_task
 from assay.benchmark.decide import Evidence, decide, not_measured
 from assay.benchmark.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
-from assay.engine import LocalExecutor, Store, capture, content_key, execute
+from assay.engine import LocalExecutor, Store, capture, content_key, describe_grouping, execute
 from assay.errors import InputError, MissingExtra, expected, unknown
 from assay.protocols import BUDGETS, Budget, Cell, CellResult, Executor, Watcher
 from assay.results import Finding, Run
@@ -39,6 +39,7 @@ def bench(
     store: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
+    grouping: bool = True,
     watcher: Watcher | None = None,
     command: str | None = None,
 ) -> Run:
@@ -47,7 +48,8 @@ def bench(
     One finding per task, rule and model: is its test accuracy within ± ``margin`` percentage points of backprop's?
     Seeds vary initialisation, order and split; arms share all of them. A task whose data are not here stays in the run,
     undecided, with the line that gets them. Finished cells live in ``store``: the same call redoes nothing.
-    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``); the run records them.
+    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``); the run records them. With ``grouping``,
+    seeds of narrow networks are trained side by side, which changes the time and nothing else.
 
     >>> bench("digits", rules=["eqprop"], seeds=3).counts                                     # doctest: +SKIP
     """
@@ -73,8 +75,11 @@ def bench(
             unique.setdefault(cell.key, cell)
             roles[name].setdefault(cell.key, []).append(item.what)
         cells[name] = list(unique.values())
-    place = Store(Path(store) if store is not None else DEFAULT_ROOT / "cells")
-    findings = _run(cells, roles, evidence, asked, place, executor or LocalExecutor(workers), watcher)
+    place = Store(store if store is not None else DEFAULT_ROOT / "cells")
+    together: dict[str, int] = {}
+    findings = _run(
+        cells, roles, evidence, asked, place, executor or LocalExecutor(workers), watcher, grouping, together
+    )
     compared = [arm for arm in asked if arm != arm.baseline]
     for name, reason in absent.items():
         for arm in compared:
@@ -96,7 +101,8 @@ def bench(
         budget=budget,
         seconds=time.perf_counter() - start,
         environment=capture(),
-        config=_config(evidence, asked, seed_list, margin, settings, absent, place),
+        config={**_config(evidence, asked, seed_list, margin, settings, absent, place),
+                "grouping": describe_grouping(together.values())},
         findings=tuple(ordered),
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
@@ -117,17 +123,20 @@ def unavailable(name: str, data: str | Path | None) -> str | None:
 
 def _run(
     cells: Mapping[str, list[Cell]], roles: Mapping[str, Mapping[str, list[str]]], evidence: Mapping[str, Evidence],
-    asked: Sequence[Arm], store: Store, executor: Executor, watcher: Watcher | None,
+    asked: Sequence[Arm], store: Store, executor: Executor, watcher: Watcher | None, grouping: bool,
+    together: dict[str, int],
 ) -> dict[str, Finding]:
-    """Findings by ``task/arm``; a task is decided as soon as its last cell is in."""
+    """Findings by ``task/arm``; a task is decided as soon as its last cell is in. ``together`` is filled on the way."""
     if watcher is not None:
         watcher.planned({name: describe(name).about for name in cells}, cells)
     missing = {name: {cell.key for cell in planned} for name, planned in cells.items()}
     owner = {cell.key: name for name, planned in cells.items() for cell in planned}
     findings: dict[str, Finding] = {}
     every = [cell for planned in cells.values() for cell in planned]
-    for result in execute(every, store=store, executor=executor, notify=watcher.event if watcher else _ignore):
+    notify = watcher.event if watcher else _ignore
+    for result in execute(every, store=store, executor=executor, notify=notify, grouping=grouping):
         name = owner[result.cell.key]
+        together[result.cell.key] = result.together
         for what in roles[name][result.cell.key]:
             _file(result, what, evidence[name])
         missing[name].discard(result.cell.key)

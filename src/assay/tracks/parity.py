@@ -53,17 +53,31 @@ class Parity:
         arms = [Trial(arm, seed, budget) for seed in seeds for arm in (EQPROP, BACKPROP, FLOORS, TWIN)]
         return [*arms, *(Trial(arm, seed, budget) for seed in seeds[:CONTROL_SEEDS] for arm in BAD)]
 
+    def siblings(self, trial: Trial) -> str | None:
+        """Seeds of an arm can be trained side by side; a reversed rule and the floors cannot."""
+        return None if trial.arm in (FLOORS, FLIPPED) else trial.arm
+
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The best of the learning rates on validation, and its test accuracy."""
         from assay.tasks import digits
 
-        task = digits(seed=trial.seed)
         if trial.arm == FLOORS:
-            return {name: 100 * value for name, value in task.floors().as_record().items() if name != "logistic_items"}
-        rates = LEARNING_RATES if trial.arm not in (SHUFFLED, FLIPPED) else LEARNING_RATES[:1]
-        tried = [_trained(trial, task, rate) for rate in rates]
-        best = max(tried, key=lambda record: (record["validation"], -record["rate"]))
-        return {**best, "tried": {str(record["rate"]): record["validation"] for record in tried}}
+            floors = digits(seed=trial.seed).floors().as_record()
+            return {name: 100 * value for name, value in floors.items() if name != "logistic_items"}
+        return self.measure_together([trial])[0]
+
+    def measure_together(self, trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
+        """The same for several seeds of one arm."""
+        from assay.tasks import digits
+
+        tasks = [digits(seed=trial.seed) for trial in trials]
+        rates = LEARNING_RATES if trials[0].arm not in (SHUFFLED, FLIPPED) else LEARNING_RATES[:1]
+        by_rate = [_trained(trials, tasks, rate) for rate in rates]
+        records: list[Mapping[str, Any]] = []
+        for tried in zip(*by_rate, strict=True):
+            best = max(tried, key=lambda record: (record["validation"], -record["rate"]))
+            records.append({**best, "tried": {str(record["rate"]): record["validation"] for record in tried}})
+        return records
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the 90 % interval of the paired gap lies within one point and both arms are above their floors."""
@@ -108,41 +122,46 @@ class Parity:
         )
 
 
-def _trained(trial: Trial, task: Any, rate: float) -> dict[str, Any]:
-    """One training; the test part is replaced while choosing is still going on, and looked at by name only."""
+def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list[dict[str, Any]]:
+    """One training a trial; the test part is replaced while choosing is still going on, and looked at by name only."""
     from assay.models import EnergyMLP
-    from assay.rules import Backprop, EqProp, evaluate, train
+    from assay.rules import Backprop, EqProp, evaluate, train_many
 
-    equilibrium = EnergyMLP(WIDTHS, gamma=GAMMA, seed=trial.seed)
-    settles = trial.arm in (EQPROP, SHUFFLED, FLIPPED)
-    model = equilibrium if settles else equilibrium.feedforward()
+    arm = trials[0].arm
+    settles = arm in (EQPROP, SHUFFLED, FLIPPED)
+    networks = [EnergyMLP(WIDTHS, gamma=GAMMA, seed=trial.seed) for trial in trials]
+    models = networks if settles else [network.feedforward() for network in networks]
     rule: Any = EqProp(beta=BETA, sweeps=SWEEPS, on_divergence="record") if settles else Backprop()
-    rule = _Flipped(rule) if trial.arm == FLIPPED else rule
-    if trial.arm == FROZEN:
-        for parameter in list(model.parameters())[:-2]:
+    rule = _Flipped(rule) if arm == FLIPPED else rule
+    if arm == FROZEN:
+        for parameter in (each for model in models for each in list(model.parameters())[:-2]):
             parameter.requires_grad_(False)
-    data = replace(task, test=task.validation)
-    if trial.arm == SHUFFLED:
-        data = replace(data, train=_shuffled(task.train, trial.seed))
-    result = train(
-        model,
+    data = [replace(task, test=task.validation) for task in tasks]
+    if arm == SHUFFLED:
+        pairs = zip(data, trials, strict=True)
+        data = [replace(each, train=_shuffled(each.train, trial.seed)) for each, trial in pairs]
+    results = train_many(
+        models,
         data,
         rule,
-        epochs=CONTROL_EPOCHS if trial.arm in (SHUFFLED, FLIPPED) else EPOCHS,
+        epochs=CONTROL_EPOCHS if arm in (SHUFFLED, FLIPPED) else EPOCHS,
         # The twin differs from backprop in the order of the batches and the noise, and in nothing else.
-        seed=trial.seed + (10_000 if trial.arm == TWIN else 0),
+        seeds=[trial.seed + (10_000 if arm == TWIN else 0) for trial in trials],
         batch_size=BATCH,
         learning_rate=rate,
         input_noise=NOISE,
     )
-    return {
-        "rate": rate,
-        "validation": 100 * result.validation_accuracy,
-        "accuracy": 100 * evaluate(model, task.test).accuracy,
-        "history": [100 * epoch.validation_accuracy for epoch in result.history],
-        "diverged": result.diverged,
-        "residual": result.history[-1].residual if result.history else None,
-    }
+    return [
+        {
+            "rate": rate,
+            "validation": 100 * result.validation_accuracy,
+            "accuracy": 100 * evaluate(model, task.test).accuracy,
+            "history": [100 * epoch.validation_accuracy for epoch in result.history],
+            "diverged": result.diverged,
+            "residual": result.history[-1].residual if result.history else None,
+        }
+        for model, task, result in zip(models, tasks, results, strict=True)
+    ]
 
 
 class _Flipped:
