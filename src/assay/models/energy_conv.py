@@ -106,11 +106,14 @@ class EnergyConv(EquilibriumModule):
     def sweep(self, clamped: ClampedImages, state: State, nudge: Nudge | None = None) -> State:
         """Free sweeps go up, nudged sweeps down."""
         new = [channels_last(units) for units in state]
+        winners: dict[int, Tensor | None] = {}  # of this sweep; going down, a layer's feedback finds its own here
         for layer in range(self.depth) if nudge is None else reversed(range(self.depth)):
-            units = new[layer]
-            drive = clamped.drive.to(units.dtype) if layer == 0 else self._drive(clamped.kernels, layer, new[layer - 1])
+            units, drive = new[layer], clamped.drive.to(state[0].dtype)
+            if layer > 0:
+                drive, winners[layer] = self._pooled(clamped.kernels, layer, new[layer - 1])
             if layer + 1 < self.depth:
-                drive = drive + self.gamma * self._feedback(clamped.kernels, layer + 1, new[layer + 1], units)
+                heard = self._feedback(clamped.kernels, layer + 1, new[layer + 1], units, winners.get(layer + 1))
+                drive = drive + self.gamma * heard
             elif nudge is not None:
                 error = self.one_hot(nudge.target, units.dtype) - softmax(self.logits(tuple(new)))
                 pull = (nudge.beta.unsqueeze(1) * error) @ self.output.weight.to(units.dtype)
@@ -142,22 +145,31 @@ class EnergyConv(EquilibriumModule):
         """The weights of a layer; under an average, the mean of their four shifts by at most one pixel."""
         weight = cast(nn.Conv2d, self.layers[layer]).weight
         if self.pooling == "max":
-            return weight
+            return channels_last(weight)
         return channels_last(functional.avg_pool2d(functional.pad(weight, (1, 1, 1, 1)), 2, stride=1))
 
     def _drive(self, kernels: Sequence[Tensor], layer: int, below: Tensor) -> Tensor:
         """P(w * s + b): what a layer receives from the maps below."""
-        if self.pooling == "max":
-            return functional.max_pool2d(self._convolve(kernels, layer, below), 2)
-        return self._convolve(kernels, layer, below, stride=2)
+        return self._pooled(kernels, layer, below)[0]
 
-    def _feedback(self, kernels: Sequence[Tensor], layer: int, above: Tensor, below: Tensor) -> Tensor:
+    def _pooled(self, kernels: Sequence[Tensor], layer: int, below: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The drive of a layer and, under a maximum, which entries won."""
+        if self.pooling == "average":
+            return self._convolve(kernels, layer, below, stride=2), None
+        drive, winners = functional.max_pool2d(self._convolve(kernels, layer, below), 2, return_indices=True)
+        return drive, winners
+
+    def _feedback(
+        self, kernels: Sequence[Tensor], layer: int, above: Tensor, below: Tensor, winners: Tensor | None
+    ) -> Tensor:
         """w^T P^T s: what the maps ``below`` receive from the layer above them."""
         kernel, padding = kernels[layer].to(above.dtype), self.kernel // 2
         if self.pooling == "average":
             return functional.conv_transpose2d(above, kernel, stride=2, padding=padding)
-        _, winners = functional.max_pool2d(self._convolve(kernels, layer, below), 2, return_indices=True)
-        return functional.conv_transpose2d(functional.max_unpool2d(above, winners, [2, 2]), kernel, padding=padding)
+        if winners is None:
+            _, winners = self._pooled(kernels, layer, below)
+        spread = functional.max_unpool2d(above, cast(Tensor, winners), [2, 2])
+        return functional.conv_transpose2d(spread, kernel, padding=padding)
 
     def _convolve(self, kernels: Sequence[Tensor], layer: int, below: Tensor, *, stride: int = 1) -> Tensor:
         bias = cast(Tensor, cast(nn.Conv2d, self.layers[layer]).bias)
@@ -166,5 +178,5 @@ class EnergyConv(EquilibriumModule):
 
 
 def channels_last(maps: Tensor) -> Tensor:
-    """The same numbers with the channels innermost in memory: transposed convolutions take about half the time so."""
+    """The same numbers with the channels innermost in memory: pooling and transposed convolutions are faster so."""
     return maps.contiguous(memory_format=torch.channels_last)
