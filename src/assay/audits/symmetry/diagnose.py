@@ -198,13 +198,14 @@ def _gradient_only(facts: Facts) -> Iterable[Issue]:
         worst = max(bad, key=lambda one: one.relative)
         words = {"name": worst.name, "relative": worst.relative}
         signature = signatures.BACKWARD if math.isfinite(worst.relative) else signatures.NO_GRADIENT
-        yield _issue(facts, signature, f"gradient by {worst.name}", "high", **words)
+        yield _issue(facts, signature, facts.wrong_backward or f"gradient by {worst.name}", "high", **words)
 
 
 def _latent(facts: Facts) -> Iterable[Issue]:
     if facts.broken:
         return
-    names = latent_parameters(facts)
+    # A wrong backward pass spoils parameter gradients too; then only a break after a change of weights is latent.
+    names = [] if facts.wrong_backwards else latent_parameters(facts)
     retests = [one.condition for one in facts.retests if one.broken and one.condition != "train mode"]
     if not names and not retests:
         return
@@ -231,11 +232,14 @@ def latent_parameters(facts: Facts) -> list[str]:
 
 
 def _differences(facts: Facts) -> Iterable[Issue]:
+    said = bool(facts.wrong_backwards) and any(one.broken for test in facts.gradients for one in test.inputs)
     for one in facts.differences:
-        if one.broken and math.isfinite(one.relative):
+        if one.broken and math.isfinite(one.relative) and not (said and one.of_autograd):
+            said = said or (bool(facts.wrong_backwards) and one.of_autograd)  # one module, one issue
             signature = signatures.NOT_DERIVATIVE if one.of_autograd else signatures.FORCES
             words = {"what": one.what, "relative": one.relative, "note": one.note}
-            yield _issue(facts, signature, ", ".join(one.names[:3]) or one.what, "high", **words)
+            named = facts.wrong_backward if one.of_autograd else ""
+            yield _issue(facts, signature, named or ", ".join(one.names[:3]) or one.what, "high", **words)
 
 
 def _train_mode(facts: Facts) -> Iterable[Issue]:

@@ -66,7 +66,7 @@ def input_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | str:
         ]
         along = iter(gradients)
         analytic = sum(float((g * d).sum()) for d in direction if d is not None for g in [next(along)] if g is not None)
-        results.append(_compare(analytic, _along(value, leaves, direction), _scale(leaves)))
+        results.append(quotient_disagrees(analytic, _along(value, leaves, direction), _scale(leaves)))
     return _summary("inputs", results)
 
 
@@ -108,7 +108,7 @@ def parameter_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | 
         }
         analytic = sum(float((gradients[n] * direction[n]).sum()) for n in names)
         size = sum(float(weights[n].detach().abs().mean()) for n in names) / len(names)
-        return _compare(analytic, value_at(names, direction), size or 1.0)
+        return quotient_disagrees(analytic, value_at(names, direction), size or 1.0)
 
     results = [compare(list(weights)) for _ in range(DIRECTIONS)]
     summary = _summary("parameters", results)
@@ -136,14 +136,14 @@ def force_differences(subject: Subject, leaves: Leaves, names: tuple[str, str, s
         step = direction[place] = torch.randn(x.shape, generator=random, dtype=torch.float64)
         analytic = -float((force * step).sum())
         along = _along(lambda moved: float(subject.values(moved, "high")[total].sum()), leaves, direction)
-        results.append(_compare(analytic, along, _scale([x])))
-        signs.append(_compare(-analytic, along, _scale([x]))[0])
+        results.append(quotient_disagrees(analytic, along, _scale([x])))
+        signs.append(quotient_disagrees(-analytic, along, _scale([x]))[0])
     summary = _summary(f"{forces} = -d {energy} / d {position}", results)
     note = "they are plus the gradient: the sign is wrong" if summary.broken and sum(signs) * 2 < DIRECTIONS else ""
     return DifferenceTest(summary.what, summary.mismatches, summary.directions, summary.relative, (), note, False)
 
 
-def _compare(analytic: float, value: Callable[[float], float], scale: float) -> tuple[bool, float]:
+def quotient_disagrees(analytic: float, value: Callable[[float], float], scale: float) -> tuple[bool, float]:
     """Whether autograd and the difference quotient disagree by more than the quotient's own error, and by how much.
 
     The step balances truncation h^2 against rounding eps / h: h = eps^(1/3) times the scale of the argument.

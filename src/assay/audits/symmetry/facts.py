@@ -116,9 +116,16 @@ class Facts:
     isolated: dict[str, list[Isolated]] = field(default_factory=dict)
     gradients: list[GradientTest] = field(default_factory=list)
     differences: list[DifferenceTest] = field(default_factory=list)
+    wrong_backwards: tuple[str, ...] = ()
+    """Modules whose backward pass is not the derivative of their forward pass."""
     untested: dict[str, str] = field(default_factory=dict)
     """Parts that could not be run, with the reason; never a pass."""
     retests: list[Retest] = field(default_factory=list)
+
+    @property
+    def wrong_backward(self) -> str:
+        """The first such module, "" if none was found, "(model)" for the model's own code."""
+        return (self.wrong_backwards[0] or "(model)") if self.wrong_backwards else ""
 
     @property
     def broken(self) -> list[Test]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry import differences, guards, layout, robustness
+from assay.audits.symmetry.backward import wrong_backwards
 from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.endtoend import Errors, measure, output_spreads
 from assay.audits.symmetry.facts import EVERYTHING, Facts, Test
@@ -141,6 +142,10 @@ def run_gradients(facts: Facts) -> None:
             facts.untested["gradients"] = problems[0]
     if facts.options.on("differences"):
         _run_differences(facts, leaves)
+    wrong = [one.broken for test in facts.gradients for one in test.inputs]
+    wrong += [one.broken and one.of_autograd for one in facts.differences]
+    if any(wrong) and not facts.broken and facts.options.on("localise"):
+        facts.wrong_backwards = wrong_backwards(subject, leaves)
 
 
 def _run_differences(facts: Facts, leaves: Leaves) -> None:
@@ -192,9 +197,9 @@ def drawn(facts: Facts, group: Group, name: str, count: int) -> Elements:
     return draw(count, random)
 
 
-def few(facts: Facts, name: str) -> Callable[[Group], Elements]:
+def few(facts: Facts, name: str, count: int = FEW) -> Callable[[Group], Elements]:
     """A few elements of a generator."""
-    return _drawing(facts, name, FEW)
+    return _drawing(facts, name, count)
 
 
 def worst_pairs(facts: Facts, name: str) -> tuple[int, list[int], Elements]:

@@ -48,7 +48,7 @@ class Score:
         return self.truth.broken <= self.generators <= (self.truth.broken | self.truth.marginal)
 
 
-def audit(planted: Planted, *, seed: int = 0, inputs: int = 16, transforms: int = 8) -> Finding:
+def audit(planted: Planted, *, seed: int = 0, inputs: int = 16, transforms: int = 20) -> Finding:
     """The audit of a planted model; a defect of the output needs no gradient tests."""
     skip = HIDDEN_PARTS if planted.operator.kind == "forward" else ("sizes",)
     family = planted.family

@@ -16,6 +16,8 @@ Leakage = Callable[..., Tensor]
 """(output of the healthy module, *its inputs) -> what is added to the output, before the magnitude."""
 
 MAGNITUDES = (1.0, 1e-3)
+FAINT = 1e-5
+"""Operators with a magnitude are planted this faint as well, at their first depth; float64 says if it counts."""
 DEPTHS = (0, 2)
 
 
@@ -44,6 +46,12 @@ class Operator:
     depths: tuple[int, ...] = DEPTHS
     kind: str = "forward"
     """forward: the output breaks; latent: only a parameter's gradient does; backward: only a gradient does."""
+
+    @property
+    def settings(self) -> list[tuple[int, float]]:
+        """(depth, magnitude) of every model it is planted into."""
+        every = [(depth, magnitude) for depth in self.depths for magnitude in self.magnitudes]
+        return [*every, (self.depths[0], FAINT)] if len(self.magnitudes) > 1 else every
 
 
 @dataclass(frozen=True)

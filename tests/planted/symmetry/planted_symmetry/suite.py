@@ -28,8 +28,8 @@ class Task:
     run: Callable[[], dict[str, Any]]
 
 
-def tasks(*, every: int = 1, only: Sequence[str] = ()) -> Iterator[Task]:
-    """All clean models, then every n-th of the planted ones, mixed, so that a part of the list stands for the whole."""
+def tasks(*, only: Sequence[str] = ()) -> Iterator[Task]:
+    """All clean models, then all planted ones, mixed, so that every n-th of the list stands for the whole."""
     known = {name: family for name, family in families().items() if not only or name in only}
     for family in known.values():
         for seed in CLEAN_SEEDS:
@@ -41,23 +41,27 @@ def tasks(*, every: int = 1, only: Sequence[str] = ()) -> Iterator[Task]:
         for kind in KINDS
         for operator in operators(kind)
         if operator.family in known
-        for depth in operator.depths
-        for magnitude in operator.magnitudes
+        for depth, magnitude in operator.settings
     ]
     # A stride that shares no factor with the length visits everything once, families mixed.
     stride = next(s for s in range(37, 10_000) if _coprime(s, len(chosen)))
     order = [(i * stride) % len(chosen) for i in range(len(chosen))]
-    for operator, depth, magnitude in [chosen[i] for i in order][::every]:
+    for operator, depth, magnitude in [chosen[i] for i in order]:
         name = f"{operator.family} / {operator.name} / depth {depth} / {magnitude:g}"
         yield Task(name, operator.kind, _planted(operator, depth, magnitude))
 
 
-def run(todo: list[Task], *, records: Path | None = None, say: Callable[[str], None] = print) -> list[dict[str, Any]]:
-    """Runs every task; with ``records`` (JSON lines) finished ones are kept and not run again."""
-    done, found = finished(records), []
+def run(
+    todo: list[Task], *, records: Path | None = None, revision: str = "", say: Callable[[str], None] = print
+) -> list[dict[str, Any]]:
+    """Runs every task; with ``records`` (JSON lines) those finished at this revision are kept and not run again."""
+    done = {name: one for name, one in finished(records).items() if one["revision"] == revision}
+    found = []
+    if records is not None:
+        records.write_text("".join(json.dumps(one) + "\n" for one in done.values()), encoding="utf-8")
     for number, task in enumerate(todo, start=1):
         if task.name not in done:
-            done[task.name] = {"task": task.name, "kind": task.kind, **task.run()}
+            done[task.name] = {"task": task.name, "kind": task.kind, "revision": revision, **task.run()}
             if records is not None:
                 with records.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(done[task.name]) + "\n")
