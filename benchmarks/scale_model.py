@@ -1,7 +1,7 @@
 """A model of very large runs: 10^6 cells on 10^3 nodes, with the overheads measured on one machine put in.
 
     python -m benchmarks.engine --json benchmarks/overheads.json     # measure the overheads (idle machine)
-    python -m benchmarks.scale_model                                 # the table of docs/scale.md
+    python -m benchmarks.scale_model                                 # the tables of docs/scale.md
     python -m benchmarks.scale_model --cells 1000000 --nodes 1000 --cores 8 --seconds 60
 
 An event simulation. One driver serves completions one after another, each taking as long as was measured; a core goes
@@ -18,6 +18,7 @@ import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 OVERHEADS = Path(__file__).parent / "overheads.json"
 NEVER = float("inf")
@@ -137,8 +138,20 @@ def store_seconds(cells: int, measured: dict[str, float]) -> tuple[float, float]
     return disk, cells * sum(OPERATIONS.values()) * OBJECT_STORE_SECONDS / OBJECT_STORE_CALLS
 
 
+def overheads(found: dict[str, Any]) -> str:
+    """What was measured, as the first table of docs/scale.md."""
+    title = f"Measured on {found['cores']} cores (load before: {found['load']:.2f}):"
+    lines = [title, "", "| what | measured |", "|---|---:|"]
+    for name, value in found["measured"].items():
+        if name.startswith("busy"):
+            lines.append(f"| {name}, cells of one second | {value:.1%} |")
+        else:
+            lines.append(f"| {name} | {value:.{1 if value < 10 else 0}f} |")
+    return "\n".join(lines)
+
+
 def report(cells: int, nodes: int, cores: int, lengths: list[float], hours: float, measured: dict[str, float]) -> str:
-    """The table of docs/scale.md."""
+    """The second table of docs/scale.md."""
     rate = measured["completions a second"]
     lines = [
         f"{cells} cells on {nodes} nodes of {cores} cores; one driver, {rate:.0f} completions a second (measured);",
@@ -175,8 +188,9 @@ def main() -> None:
     parser.add_argument("--hours-between-failures", type=float, default=1000.0, help="of one node; 0: never")
     parser.add_argument("--overheads", type=Path, default=OVERHEADS, help="written by benchmarks.engine --json")
     asked = parser.parse_args()
-    measured = json.loads(asked.overheads.read_text())["measured"]
-    print(report(asked.cells, asked.nodes, asked.cores, asked.seconds, asked.hours_between_failures, measured))
+    found = json.loads(asked.overheads.read_text())
+    print(overheads(found), end="\n\n")
+    print(report(asked.cells, asked.nodes, asked.cores, asked.seconds, asked.hours_between_failures, found["measured"]))
 
 
 if __name__ == "__main__":

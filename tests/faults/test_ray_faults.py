@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,10 @@ def test_a_benchmark_finds_the_same_on_both_engines(nodes: Nodes, tmp_path: Path
 
     def findings(executor: Any, folder: str) -> list[dict[str, Any]]:
         found = []
-        run = bench("digits", seeds=2, settings={"epochs": 1}, executor=executor, store=tmp_path / folder)
+        grouping = folder != "apart"
+        run = bench("digits", seeds=4, settings={"epochs": 1}, executor=executor, store=tmp_path / folder,
+                    grouping=grouping)
+        assert ("groups" in run.config["grouping"]) is grouping
         for finding in run.findings:
             data = finding.model_dump(mode="json", exclude={"seconds", "key_finding"})
             data["measurements"] = [each for each in data["measurements"] if "time" not in each["name"]]
@@ -158,6 +162,16 @@ def test_a_benchmark_finds_the_same_on_both_engines(nodes: Nodes, tmp_path: Path
 
     local = findings(LocalExecutor(2), "local")
     assert local[0]["measurements"] and findings(nodes.executor, "ray") == local
+    assert findings(LocalExecutor(2), "apart") == local, "whether seeds are grouped changes nothing either"
+
+
+def test_a_cell_larger_than_any_node_is_told_so_and_the_rest_goes_on(nodes: Nodes, tmp_path: Path) -> None:
+    large = replace(f.cell("where"), key="f" * 32, label="large", cpus=5.0)
+    found = f.results([large, *f.squares(tmp_path, 3)], tmp_path, replace(nodes.executor, patience=1.0))
+    failure = found["large"].failure
+    assert failure is not None and failure.kind == "TooLarge"
+    assert failure.message.startswith("asked for 5 cpus, 0 gpus, 0 MiB of memory; the largest of 3 nodes has 1 cpus")
+    assert all(found[f"square {n}"].record for n in range(3))
 
 
 def test_no_more_of_a_plan_is_with_ray_than_its_window(nodes: Nodes, tmp_path: Path) -> None:

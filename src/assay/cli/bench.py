@@ -23,6 +23,14 @@ def bench_command(
     data: Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")] = None,
+    engine: Annotated[str | None, typer.Option(help="local (processes on this machine; default) or ray.")] = None,
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Folder or URL (s3://..., gs://...) of finished cells; drivers may share it.")
+    ] = None,
+    grouping: Annotated[
+        bool, typer.Option("--grouping/--no-grouping", help="Train seeds of narrow networks side by side.")
+    ] = True,
 ) -> None:
     """Compare learning rules with backprop over tasks and seeds, and write the results matrix and statistical report.
 
@@ -33,13 +41,18 @@ def bench_command(
     from assay.cli.common import settings
     from assay.cli.progress import watch
     from assay.cli.verify import finish
-    from assay.engine import LocalExecutor
+    from assay.engine import Store, choose_executor
     from assay.verification import command_line
 
     place = str(data) if data else None
-    chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None, data=place)
+    chosen = settings(
+        budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None, data=place,
+        engine=engine, address=address, store=store,
+    )
+    executor = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address)
     folder = Path(chosen.out) if chosen.out else None
-    with watch(folder, workers=chosen.workers) as watcher:
+    cells = chosen.store or (folder or DEFAULT_ROOT) / "cells"
+    with watch(folder, workers=executor.places(), costs=Store(cells).costs()) as watcher:
         run = bench(
             *(tasks or ()),
             rules=rules or DEFAULT_RULES,
@@ -49,9 +62,10 @@ def bench_command(
             seed=chosen.seed,
             margin=margin,
             data=chosen.data,
-            store=(folder or DEFAULT_ROOT) / "cells",
+            store=cells,
             settings=assignments(set_),
-            executor=LocalExecutor(chosen.workers),
+            executor=executor,
+            grouping=grouping,
             watcher=watcher,
             command=command_line(),
         )

@@ -55,7 +55,7 @@ def _cost(
 ) -> None:
     from assay.cli.common import console
     from assay.cli.progress import clock
-    from assay.engine import Store, choose_executor, forecast
+    from assay.engine import Store, bundle, choose_executor, forecast
     from assay.protocols import BUDGETS
     from assay.registry import registry
     from assay.verification import DEFAULT_ROOT, SEEDS, plan
@@ -77,7 +77,13 @@ def _cost(
             f"{track.number} {track.name}: {cost.cells} cells, {cost.stored} done, "
             f"{cost.core_seconds / 3600:.2f} core-hours to go{_doubt(cost.guessed, cost.unknown)}"
         )
-    cost = forecast(cells, _stored(place, cells), costs)
+    stored = _stored(place, cells)
+    cost = forecast(cells, stored, costs)
+    pieces = bundle(list({cell.key: cell for cell in cells if cell.key not in stored}.values()), places=places)
+    grouped = [piece for piece in pieces if len(piece) > 1]
+    if grouped:
+        alone = len(pieces) - len(grouped)
+        out.print(f"{sum(map(len, grouped))} cells in {len(grouped)} groups, {alone} alone")
     out.print(
         f"in all: {cost.cells - cost.stored} of {cost.cells} cells to run, {cost.core_seconds / 3600:.2f} core-hours, "
         f"about {clock(cost.seconds(places))} on {places} {'core' if places == 1 else 'cores'} ({engine})"

@@ -17,6 +17,8 @@ from assay.results import Finding, Verdict
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.engine import CostModel
+
 WRITE_SECONDS = 1.0
 
 
@@ -31,21 +33,23 @@ class Row:
     failed: int = 0
     waiting: dict[str, int] = field(default_factory=dict)
     """Cells not started yet, by group."""
-    running: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Group and time of start of running cells, by key."""
+    running: dict[str, tuple[str, float, int]] = field(default_factory=dict)
+    """Group, time of start and number of cells in the same call, of running cells by key."""
+    grouped: int = 0
+    """Cells computed in one call with others."""
     verdict: Verdict | None = None
 
 
 class Progress:
     """A Watcher that keeps the counts; the displays below only draw them."""
 
-    def __init__(self, folder: Path | None, workers: int | None) -> None:
+    def __init__(self, folder: Path | None, workers: int | None, costs: CostModel | None = None) -> None:
         from assay.engine import CostModel
 
         self.rows: dict[str, Row] = {}
         self.started = time.time()
         self._row_of: dict[str, list[str]] = {}
-        self._costs = CostModel()
+        self._costs = costs or CostModel()
         self._workers = workers or os.cpu_count() or 1
         self._file = folder / "progress.json" if folder else None
         self._written = 0.0
@@ -58,6 +62,7 @@ class Progress:
             for cell in unique.values():
                 self._row_of.setdefault(cell.key, []).append(key)
                 row.waiting[cell.group] = row.waiting.get(cell.group, 0) + 1
+        self._costs = self._costs.of({cell.group for planned in cells.values() for cell in planned})
         self._save(force=True)
 
     def event(self, event: CellEvent) -> None:
@@ -69,12 +74,13 @@ class Progress:
             if event.kind in ("started", "cached"):
                 row.waiting[event.cell.group] -= 1
             if event.kind == "started":
-                row.running[event.cell.key] = (event.cell.group, time.monotonic())
+                row.running[event.cell.key] = (event.cell.group, time.monotonic(), event.together)
             else:
                 row.running.pop(event.cell.key, None)
                 row.done += event.kind in ("done", "cached")
                 row.cached += event.kind == "cached"
                 row.failed += event.kind == "failed"
+                row.grouped += event.kind == "done" and event.together > 1
         if event.kind in ("done", "cached"):
             self._costs.learn(event.cell.group, event.seconds)
         self._save()
@@ -86,7 +92,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds until every cell is done; None while nothing has finished."""
+        """Estimated seconds until every cell is done; None while no time of such cells is known."""
         lefts = [self.row_seconds_left(row) for row in self.rows.values()]
         return None if None in lefts else sum(left for left in lefts if left is not None)
 
@@ -94,8 +100,8 @@ class Progress:
         """Estimated seconds that one row still keeps all workers busy."""
         running: dict[str, list[float]] = {}
         now = time.monotonic()
-        for group, started in row.running.values():
-            running.setdefault(group, []).append(now - started)
+        for group, started, together in row.running.values():
+            running.setdefault(group, []).append((now - started) / together)  # recorded times are shares too
         return self._costs.left(row.waiting, running, self._workers)
 
     def snapshot(self) -> dict[str, Any]:
@@ -140,7 +146,8 @@ class PlainProgress(Progress):
         state = self.rows[row]
         left = self.seconds_left
         rest = f", about {clock(left)} left" if left else ""
-        cells = f"{state.done} cells, {state.cached} from the store{rest}"
+        grouped = f", {state.grouped} in groups" if state.grouped else ""
+        cells = f"{state.done} cells, {state.cached} from the store{grouped}{rest}"
         self._say(f"{finding.verdict.value:12s} {row} {state.title} ({cells})")
 
     @staticmethod
@@ -151,17 +158,22 @@ class PlainProgress(Progress):
 
 
 @contextmanager
-def watch(folder: Path | None, *, workers: int | None = None) -> Iterator[Progress]:
-    """A progress display for the length of a run: live in a terminal, plain lines otherwise."""
+def watch(
+    folder: Path | None, *, workers: int | None = None, costs: CostModel | None = None
+) -> Iterator[Progress]:
+    """A progress display for the length of a run: live in a terminal, plain lines otherwise.
+
+    ``costs`` are times recorded by earlier runs (``Store.costs``): with them the time left is known from the start.
+    """
     from assay.cli.common import console
 
     out = console()
     if not out.is_terminal:
-        yield PlainProgress(folder, workers)
+        yield PlainProgress(folder, workers, costs)
         return
     from rich.live import Live
 
-    progress = Progress(folder, workers)
+    progress = Progress(folder, workers, costs)
     with Live(get_renderable=lambda: _table(progress), console=out, refresh_per_second=5, transient=True):
         yield progress
 
@@ -178,6 +190,13 @@ def clock(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _running(row: Row) -> str:
+    """How many cells run, and in how many calls if some share one."""
+    calls = round(sum(1 / together for _, _, together in row.running.values()))
+    cells = len(row.running)
+    return f"{cells} in {calls}" if 0 < calls < cells else str(cells or "")
 
 
 def _table(progress: Progress) -> RenderableType:
@@ -204,7 +223,7 @@ def _table(progress: Progress) -> RenderableType:
             escape(row.title),
             ProgressBar(total=row.total, completed=row.done + row.failed),
             f"{row.done}/{row.total}",
-            str(len(row.running) or ""),
+            _running(row),
             Text(str(row.failed or ""), style="magenta"),
             clock(rest) if (rest := progress.row_seconds_left(row)) and not row.verdict else "",
             sign(row.verdict) if row.verdict else Text("…", style="bright_black"),

@@ -24,6 +24,9 @@ def verify_command(
         str | None, typer.Option(help="Folder or URL (s3://..., gs://...) of finished cells; drivers may share it.")
     ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first FAIL or ERROR.")] = False,
+    grouping: Annotated[
+        bool, typer.Option("--grouping/--no-grouping", help="Train seeds of narrow networks side by side.")
+    ] = True,
 ) -> None:
     """Verify claims: run their cells, decide, and write index.html, report.md, run.json and junit.xml.
 
@@ -31,7 +34,7 @@ def verify_command(
     """
     from assay.cli.common import settings
     from assay.cli.progress import watch
-    from assay.engine import choose_executor
+    from assay.engine import Store, choose_executor
     from assay.registry import registry
     from assay.verification import DEFAULT_ROOT, command_line, verify
 
@@ -48,15 +51,17 @@ def verify_command(
     modules = [registry.find(track).module for track in tracks] if tracks else [t.module for t in registry.ordered()]
     executor = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address, modules=modules)
     folder = Path(chosen.out) if chosen.out else None
-    with watch(folder, workers=executor.places()) as watcher:
+    cells = chosen.store or (folder or DEFAULT_ROOT) / "cells"
+    with watch(folder, workers=executor.places(), costs=Store(cells).costs()) as watcher:
         run = verify(
             *(tracks or ()),
             budget=chosen.budget,
             seeds=chosen.seeds,
             seed=chosen.seed,
-            store=chosen.store or (folder or DEFAULT_ROOT) / "cells",
+            store=cells,
             fail_fast=fail_fast,
             executor=executor,
+            grouping=grouping,
             watcher=watcher,
             command=command_line(),
         )

@@ -75,6 +75,14 @@ class CostModel:
         total, count = self._any
         self._any = (total + seconds, count + 1)
 
+    def of(self, groups: Container[str]) -> CostModel:
+        """What is known about these groups alone: the times of other work say nothing about a plan without them."""
+        chosen = CostModel()
+        for group, times in self._times.items():
+            for seconds in times if group in groups else ():
+                chosen.learn(group, seconds)
+        return chosen
+
     def knows(self, group: str) -> bool:
         """Whether any cell of this group has finished."""
         return bool(self._times.get(group))

@@ -85,7 +85,7 @@ def describe_grouping(together: Iterable[int]) -> str:
     """How cells were computed, from the number in the call of each.
 
     >>> describe_grouping([5, 5, 5, 5, 5, 1])
-    '5 of 6 cells computed side by side, in 1 group; the others alone'
+    '5 of 6 cells computed in 1 group; the others alone'
     >>> describe_grouping([1, 1])
     'all 2 cells computed alone'
     """
@@ -95,10 +95,7 @@ def describe_grouping(together: Iterable[int]) -> str:
         return f"all {len(counts)} cells computed alone"
     groups = max(1, round(sum(1 / count for count in grouped)))
     rest = "; the others alone" if len(grouped) < len(counts) else ""
-    return (
-        f"{len(grouped)} of {len(counts)} cells computed side by side, in {groups} "
-        f"{'group' if groups == 1 else 'groups'}{rest}"
-    )
+    return f"{len(grouped)} of {len(counts)} cells computed in {groups} {'group' if groups == 1 else 'groups'}{rest}"
 
 
 def _evenly(cells: Sequence[Cell], pieces: int) -> list[tuple[Cell, ...]]:

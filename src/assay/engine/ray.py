@@ -38,7 +38,8 @@ class RayExecutor:
     """Runs cells on the Ray cluster at ``address`` (``auto``, ``host:port``, ``ray://host:port``), or one started here.
 
     At most ``workers`` cells (all the cluster's cores by default), and as many again queued, are with Ray at a time:
-    the plan itself stays with the driver. A cell whose Ray worker or node is lost is tried ``retries`` times more.
+    the plan itself stays with the driver. A cell whose Ray worker or node is lost is tried ``retries`` times more. One
+    that asks for more than any node has waits ``patience`` seconds for an autoscaler to bring a larger one, no longer.
     ``modules`` are packages or modules besides Assay whose code travels with the job; with ``ship=False`` nothing
     travels and every node must have the same wheel. Either way each worker checks Python, torch and the source of Assay
     against the driver's before it runs anything.
@@ -47,6 +48,7 @@ class RayExecutor:
     address: str | None = None
     workers: int | None = None
     retries: int = 3
+    patience: float = 60.0
     modules: tuple[str, ...] = ()
     ship: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +59,8 @@ class RayExecutor:
             raise expected("workers >= 1", given=f"workers={self.workers}")
         if self.retries < 0:
             raise expected("retries >= 0", given=f"retries={self.retries}")
+        if not self.patience >= 0:
+            raise expected("patience >= 0 (seconds)", given=f"patience={self.patience}")
         if importlib.util.find_spec("ray") is None:
             raise MissingExtra("ray", "ray", "the Ray engine")
 
@@ -152,6 +156,9 @@ class _Flight:
         self._started: dict[Any, float] = {}
         self._again: list[Cell] = []
         self._losses: Counter[str] = Counter()
+        self._too_large: dict[Any, float] = {}
+        """Tasks that no node can run, and since when they wait for one."""
+        self._nodes: list[Mapping[str, float]] = []
         self._places = 1
         self._counted = -CLUSTER_SECONDS
 
@@ -182,8 +189,10 @@ class _Flight:
         batch = []
         for reference in ready:
             if (result := self._take(reference)) is not None:
-                self._notify(CellEvent("failed" if result.failure else "done", result.cell, result.seconds))
                 batch.append(result)
+        batch += self._hopeless()
+        for result in batch:
+            self._notify(CellEvent("failed" if result.failure else "done", result.cell, result.seconds))
         return batch
 
     def cancel(self) -> None:
@@ -198,6 +207,8 @@ class _Flight:
         reference = task.remote(self._versions, _job(cell))
         self._cells_of[reference] = cell
         self._queued.append(reference)
+        if not any(_fits(cell, node) for node in self._nodes):
+            self._too_large[reference] = time.monotonic()
 
     def _start(self, reference: Any) -> None:
         """Ray does not tell when a task begins; the oldest ones it has cores for are taken to be running."""
@@ -237,11 +248,49 @@ class _Flight:
             outcome["message"] += f" ({self._losses[cell.key]} times)"
         return result_of(cell, outcome)
 
+    def _hopeless(self) -> list[CellResult]:
+        """Failures of the cells that waited long enough for a node that could run them."""
+        if not self._too_large:
+            return []
+        self._count_places()
+        results = []
+        for reference, since in list(self._too_large.items()):
+            cell, waited = self._cells_of.get(reference), time.monotonic() - since
+            if cell is None or any(_fits(cell, node) for node in self._nodes):
+                del self._too_large[reference]
+            elif waited >= self._executor.patience:
+                del self._too_large[reference], self._cells_of[reference]
+                self._started.pop(reference, None)
+                self._ray.cancel(reference, force=True)
+                message = f"asked for {_needs(cell)}; the largest of {len(self._nodes)} nodes has {_most(self._nodes)}"
+                results.append(result_of(cell, {"kind": "TooLarge", "message": message, "seconds": 0.0}))
+        return results
+
     def _count_places(self) -> int:
         if time.monotonic() - self._counted >= CLUSTER_SECONDS:
             self._counted = time.monotonic()
             self._places = self._executor._cores()
+            nodes: list[dict[str, Any]] = self._ray.nodes()  # type: ignore[no-untyped-call]
+            self._nodes = [node["Resources"] for node in nodes if node["Alive"]]
         return self._places
+
+
+def _fits(cell: Cell, node: Mapping[str, float]) -> bool:
+    asked = {"CPU": cell.cpus, "GPU": cell.gpus, "memory": float(cell.memory or 0)}
+    return all(amount <= node.get(name, 0.0) for name, amount in asked.items())
+
+
+def _needs(cell: Cell) -> str:
+    return _amounts(cell.cpus, cell.gpus, float(cell.memory or 0))
+
+
+def _most(nodes: Sequence[Mapping[str, float]]) -> str:
+    """The largest amount of each resource on any node."""
+    return _amounts(*(max((node.get(name, 0.0) for node in nodes), default=0.0) for name in ("CPU", "GPU", "memory")))
+
+
+def _amounts(cpus: float, gpus: float, memory: float) -> str:
+    return f"{cpus:g} cpus, {gpus:g} gpus, {memory / 2**20:.0f} MiB of memory"
 
 
 _keeper: tuple[str, WorkerProcess] | None = None

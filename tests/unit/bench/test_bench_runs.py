@@ -11,9 +11,10 @@ import torch
 from assay import tasks
 from assay.arms import Arm, arms
 from assay.benchmark import bench
-from assay.benchmark.cells import LARGE, QUICK_ITEMS, REFERENCE, as_cell, plan_task, shuffle_labels
+from assay.benchmark.cells import LARGE, NARROW, QUICK_ITEMS, REFERENCE, as_cell, plan_task, shuffle_labels
 from assay.cli.bench import RULE_NAMES, assignments
 from assay.cli.many import spread
+from assay.engine import Store
 from assay.errors import InputError
 from assay.results import Run, Verdict
 
@@ -52,6 +53,36 @@ def test_killing_a_run_and_issuing_it_again_repeats_nothing(here: Any, tmp_path:
     more = run(here, tmp_path, seeds=4)
     assert len(here.ran) == count + 2, "a fourth seed adds one cell per arm"
     assert more.findings[0].seeds == (42, 43, 44, 45)
+
+
+def test_training_seeds_side_by_side_changes_the_time_and_nothing_else(here: Any, tmp_path: Path) -> None:
+    grouped, apart = run(here, tmp_path / "grouped"), run(here, tmp_path / "apart", grouping=False)
+    assert grouped.config["grouping"] == "12 of 13 cells computed in 4 groups; the others alone"
+    assert apart.config["grouping"] == "all 13 cells computed alone"
+
+    def facts(folder: str) -> dict[str, dict[str, Any]]:
+        return {cell.key: {name: value for name, value in cell.record.items() if "seconds" not in name}
+                for cell in Store(tmp_path / folder)}
+
+    assert facts("grouped") == facts("apart")
+    assert run(here, tmp_path / "grouped").config["grouping"] == grouped.config["grouping"], "told by a resumed run too"
+
+
+def test_only_seeds_of_narrow_networks_on_small_tasks_are_siblings() -> None:
+    from assay.solvers.population import WIDEST
+
+    assert NARROW == WIDEST
+    names = ["backprop", "eqprop", "dfa"]
+
+    def siblings(task: str, **settings: Any) -> set[str]:
+        work = plan_task(task, arms(names, ["mlp"]), budget="quick", seeds=[0, 1], overrides=settings)
+        return {item.arm.name for item in work if as_cell(item, data=None).together is not None}
+
+    assert siblings("digits") == {"backprop/mlp", "eqprop/mlp"}
+    assert siblings("digits", hidden=[256]) == siblings("mnist") == set()
+    work = plan_task("digits", arms(names, ["mlp"]), budget="quick", seeds=[0, 1])
+    families = [cell.together.family for item in work if (cell := as_cell(item, data=None)).together is not None]
+    assert len(set(families)) == 4, "two arms and two controls; the third control is an arm itself"
 
 
 def test_a_healthy_rule_passes_and_the_run_carries_everything_a_reader_needs(here: Any, tmp_path: Path) -> None:

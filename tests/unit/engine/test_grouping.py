@@ -107,7 +107,7 @@ def test_the_limits_of_a_group_are_those_of_its_members_added_up(tmp_path: Path)
 
 
 def test_grouping_is_told_in_one_line() -> None:
-    some = "10 of 13 cells computed side by side, in 2 groups; the others alone"
+    some = "10 of 13 cells computed in 2 groups; the others alone"
     assert describe_grouping([5] * 10 + [1] * 3) == some
-    assert describe_grouping([3, 3, 3]) == "3 of 3 cells computed side by side, in 1 group"
+    assert describe_grouping([3, 3, 3]) == "3 of 3 cells computed in 1 group"
     assert describe_grouping([]) == "all 0 cells computed alone"
