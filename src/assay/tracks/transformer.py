@@ -3,8 +3,12 @@
 A seed succeeds if at least 99 % of 10,000 sequences it never saw come out without a single wrong token *and* what
 trained it was really equilibrium propagation: at the initial weights the contrast of the two relaxations agrees with
 the gradient of the loss (implicit differentiation in float64) to 5 % of its norm, the limit of the gradient audit.
-Accuracy alone would not show that: with feedback at full strength the task is learned too, from a contrast that is not
-the gradient. The success rate over seeds is judged by its exact lower bound: "3 of 3" shows no more than it can.
+The success rate over seeds is judged by its exact lower bound: "3 of 3" shows no more than it can.
+
+Each of the two criteria has controls of its own. Accuracy: backprop through the relaxation must solve the task, a model
+without attention and a contrast of the wrong sign must not. True EP: backprop through the relaxation must agree with
+the gradient, feedback at full strength (gamma = 1), whose relaxation does not settle, must not. What gamma = 1 does to
+the accuracy is reported and not demanded: it was expected to fail, and it learns.
 """
 
 from __future__ import annotations
@@ -15,19 +19,30 @@ from typing import Any, ClassVar
 from assay import stats
 from assay.protocols import Budget, Outcomes, Trial
 from assay.registry import track
-from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Table, Verdict
+from assay.results import Check, Finding, Measurement, Verdict
+from assay.tracks.transformer_reporting import (
+    ALONE,
+    BPTT,
+    FLIPPED,
+    MIRROR,
+    REVERSAL,
+    STRONG,
+    SUCCESS_RATE,
+    accuracy_figure,
+    gradient_figure,
+    judged_controls,
+    strong_feedback,
+    succeeds,
+    summary,
+    table,
+)
 
-REVERSAL, MIRROR = "reversal", "mirror sum"
-STRONG = "control: feedback at full strength"
-ALONE = "control: no attention"
-SUCCESS_RATE = 0.7
-"""What ten successes of ten can show (their bound is 74 %); three of three show 37 %."""
-SOLVED = 0.99
-AGREES = 0.05
 LENGTH, VOCABULARY, TEST = 8, 10, 10_000
 TRAIN, EPOCHS = 19_200, 1
 BATCH, LEARNING_RATE, WARMUP = 64, 3e-3, 0.1
-GAMMA, BETA, SWEEPS = 0.25, 0.5, (8, 5)
+GAMMA, BETA, SWEEPS = 0.1, 0.5, (8, 5)
+"""Feedback weak enough for the attention to settle within the sweeps also when trained: with gamma 0.25 a position
+torn between two values takes some 50 sweeps to decide (the residual grows before it falls)."""
 ROWS = 8
 """Sequences in the batch on which the gradient is compared."""
 
@@ -40,16 +55,16 @@ ROWS = 8
     sources=("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.audits"),
 )
 class Transformer:
-    """Reversal at every seed; mirror sums beyond the quick budget; two models that must fail."""
+    """Reversal at every seed; mirror sums beyond the quick budget; controls of both criteria."""
 
-    controls: ClassVar[tuple[str, ...]] = (STRONG, ALONE)
+    controls: ClassVar[tuple[str, ...]] = (BPTT, STRONG, ALONE, FLIPPED)
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """One training per seed and task; the controls once, at the first seed."""
         tasks = (REVERSAL,) if budget == "quick" else (REVERSAL, MIRROR)
         return [
             *(Trial(arm, seed, budget) for seed in seeds for arm in tasks),
-            *(Trial(arm, seeds[0], budget) for arm in (STRONG, ALONE)),
+            *(Trial(arm, seeds[0], budget) for arm in self.controls),
         ]
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
@@ -68,7 +83,9 @@ class Transformer:
             attention=trial.arm != ALONE,
             seed=trial.seed,
         )
-        rule = EqProp(beta=BETA, nudge="centered", sweeps=SWEEPS, on_divergence="record")
+        nudge = "bptt" if trial.arm == BPTT else "centered"
+        rule: Any = EqProp(beta=BETA, nudge=nudge, sweeps=SWEEPS, on_divergence="record")
+        rule = _WrongSign(rule) if trial.arm == FLIPPED else rule
         batch = task.validation.x[:ROWS], task.validation.y[:ROWS]
         before = _agreement(model, rule, *batch)
         epochs = 2 * EPOCHS if trial.arm == MIRROR else EPOCHS
@@ -98,7 +115,7 @@ class Transformer:
         if not records:
             return Finding(subject="", claim="", verdict=Verdict.INCONCLUSIVE, reason="no seed finished")
         seeds = tuple(records)
-        good = [seed for seed in seeds if _succeeds(records[seed])]
+        good = [seed for seed in seeds if succeeds(records[seed])]
         decision = stats.solves(len(good), len(seeds), SUCCESS_RATE)
         accuracy = [records[seed]["accuracy"] for seed in seeds]
         worst = min(seeds, key=lambda seed: records[seed]["sequences"])
@@ -126,28 +143,22 @@ class Transformer:
                 ),
                 *_mirror_measurements(outcomes),
             ),
-            tables=(_summary(outcomes), _table(outcomes)),
-            figures=(_accuracy_figure(outcomes), _gradient_figure(outcomes)),
+            tables=(summary(outcomes), table(outcomes)),
+            figures=(accuracy_figure(outcomes), gradient_figure(outcomes)),
             checks=(decision.check("reversal"), *_mirror_checks(outcomes)),
-            controls=_controls(outcomes, len(good), len(seeds)),
+            controls=judged_controls(outcomes),
             limitations=(
                 "Keys and values are clamped to the input: attention from state to state is not covered.",
                 "Automatic differentiation is used at fixed states only; no graph goes through the relaxation.",
-                f"Relaxations of {SWEEPS[0]} and {SWEEPS[1]} sweeps are cut short; the table shows what that costs.",
+                f"Relaxations are cut short after {SWEEPS[0]} and {SWEEPS[1]} sweeps; their last sweep still moves a "
+                f"unit by up to {_largest(records, 'before'):.1g} before training and {_largest(records, 'after'):.1g} "
+                "after it, and the table shows what that costs the gradient.",
+                *strong_feedback(outcomes),
                 f"{len(seeds)} seeds do not exclude a failure rate of "
                 f"{stats.unexcluded_collapse_rate(len(seeds), collapses=len(seeds) - len(good)):.0%}.",
             ),
             varied=("initialisation", "data order", "sequences"),
         )  # fmt: skip
-
-
-def _succeeds(record: Mapping[str, Any]) -> bool:
-    return record["sequences"] >= 100 * SOLVED and _true_ep(record)
-
-
-def _true_ep(record: Mapping[str, Any]) -> bool:
-    before = record["before"]
-    return bool(before["trusted"] and before["error"] <= AGREES)
 
 
 def _agreement(model: Any, rule: Any, x: Any, y: Any) -> dict[str, Any]:
@@ -175,78 +186,19 @@ def _fresh(model: Any, split: Any) -> tuple[float, float]:
     return float(right.double().mean()), float(right.all(1).double().mean())
 
 
-def _controls(outcomes: Outcomes, good: int, n: int) -> tuple[Control, ...]:
-    """Models that must not succeed; the known-good one is weak feedback, whose contrast must be the gradient."""
-    controls = []
-    for arm in (STRONG, ALONE):
-        for record in outcomes.arm(arm).values():
-            before = record["before"]
-            observed = (
-                f"{record['sequences']:.2f} % of the sequences, {record['accuracy']:.2f} % of the tokens; gradient "
-                f"error {before['error']:.2g}, cosine {before['cosine']:.3f}"
-            )
-            controls.append(
-                Control(name=arm.removeprefix("control: "), kind="known-bad", expected="no success", observed=observed,
-                        separated=not _succeeds(record))
-            )  # fmt: skip
-    records = list(outcomes.arm(REVERSAL).values())
-    if records:
-        exact = sum(_true_ep(record) for record in records)
-        controls.append(
-            Control(name="weak feedback gives the gradient", kind="known-good", expected="true gradient",
-                    observed=f"{exact} of {len(records)} seeds agree", separated=exact == len(records))
-        )  # fmt: skip
-    return tuple(controls)
+class _WrongSign:
+    """Equilibrium propagation whose contrast is subtracted instead of added; the readout gets its true gradient."""
 
+    def __init__(self, rule: Any) -> None:
+        self.rule = rule
 
-def _summary(outcomes: Outcomes) -> Table:
-    rows = []
-    for arm in (REVERSAL, MIRROR):
-        values = outcomes.values(arm, "accuracy")
-        if values:
-            measured = stats.summarise(arm, values)
-            spread = None if len(values) < 2 else _deviation(values)
-            rows.append((arm.capitalize(), measured.value, spread, min(values), len(values)))
-    return Table(title="Token accuracy on fresh sequences (%)", columns=("Task", "Mean", "StdDev", "Worst", "Seeds"),
-                 rows=tuple(rows))  # fmt: skip
-
-
-def _table(outcomes: Outcomes) -> Table:
-    rows = []
-    for arm in (REVERSAL, MIRROR, STRONG, ALONE):
-        for seed, record in sorted(outcomes.arm(arm).items()):
-            before, after = record["before"], record["after"]
-            rows.append((arm, seed, record["accuracy"], record["sequences"], before["error"], before["cosine"],
-                         after["error"], after["cosine"], "yes" if _succeeds(record) else "no"))  # fmt: skip
-    columns = ("Arm", "Seed", "Tokens (%)", "Sequences (%)", "Gradient error before", "Cosine before",
-               "Gradient error after", "Cosine after", "Success")  # fmt: skip
-    return Table(title="By seed", columns=columns, rows=tuple(rows),
-                 note="gradient: contrast of the relaxations as used, against float64 truth")  # fmt: skip
-
-
-def _accuracy_figure(outcomes: Outcomes) -> Figure:
-    arms = [arm for arm in (REVERSAL, MIRROR, STRONG, ALONE) if outcomes.arm(arm)]
-    series = []
-    for place, arm in enumerate(arms):
-        values = outcomes.values(arm, "sequences")
-        series.append(Series(name=arm, x=(float(place),) * len(values), y=values, style="dots"))
-    return Figure(
-        key="accuracy-by-arm", question="Which models get whole sequences right?", y_label="without an error (%)",
-        categories=tuple(arms), series=tuple(series), references=(Reference(value=100 * SOLVED, label="solved"),),
-    )  # fmt: skip
-
-
-def _gradient_figure(outcomes: Outcomes) -> Figure:
-    arms = [arm for arm in (REVERSAL, MIRROR, STRONG, ALONE) if outcomes.arm(arm)]
-    series = []
-    for place, arm in enumerate(arms):
-        values = tuple(max(float(r["before"]["error"]), 1e-6) for r in outcomes.arm(arm).values())
-        series.append(Series(name=arm, x=(float(place),) * len(values), y=values, style="dots"))
-    return Figure(
-        key="gradient-by-arm", question="Is it really equilibrium propagation that trains?", y_scale="log",
-        y_label="relative error of the gradient before training", categories=tuple(arms), series=tuple(series),
-        references=(Reference(value=AGREES, label="limit"),),
-    )  # fmt: skip
+    def backward(self, model: Any, x: Any, y: Any) -> Any:
+        loss = self.rule.backward(model, x, y)
+        readout = {id(parameter) for parameter in model.readout_parameters()}
+        for parameter in model.parameters():
+            if id(parameter) not in readout:
+                parameter.grad.neg_()
+        return loss
 
 
 def _mirror_checks(outcomes: Outcomes) -> tuple[Check, ...]:
@@ -254,7 +206,7 @@ def _mirror_checks(outcomes: Outcomes) -> tuple[Check, ...]:
     if not records:
         reason = "the harder task runs at the standard budget: assay verify 14 --budget standard"
         return (Check(name="mirror sum", verdict=Verdict.STUB, reason=reason, label="not part of the verdict"),)
-    decision = stats.solves(sum(map(_succeeds, records.values())), len(records), SUCCESS_RATE)
+    decision = stats.solves(sum(map(succeeds, records.values())), len(records), SUCCESS_RATE)
     return (decision.check("mirror sum", label="not part of the verdict"),)
 
 
@@ -266,6 +218,10 @@ def _mirror_measurements(outcomes: Outcomes) -> tuple[Measurement, ...]:
     return (stats.summarise("mirror sum token accuracy", values, unit="%", seeds=tuple(records)),)
 
 
+def _largest(records: Mapping[int, Mapping[str, Any]], when: str) -> float:
+    return max(float(record[when]["residual"]) for record in records.values())
+
+
 def _missing(verdict: Verdict, n: int) -> str:
     if verdict is not Verdict.INCONCLUSIVE or n >= 9:
         return ""
@@ -274,8 +230,3 @@ def _missing(verdict: Verdict, n: int) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _deviation(values: Sequence[float]) -> float:
-    centre = _mean(values)
-    return float((sum((value - centre) ** 2 for value in values) / (len(values) - 1)) ** 0.5)

@@ -103,11 +103,14 @@ def sequence(sequences: float, error: float) -> dict[str, Any]:
 
 
 def learned(
-    n: int, *, strong: float = 0.4, alone: float = 0.0, error: float = 0.01
+    n: int, *, strong: float = 0.4, alone: float = 0.0, flipped: float = 0.0, unrolled: float = 100.0,
+    error: float = 0.01,
 ) -> dict[tuple[str, int], dict[str, Any]]:
     records = {(transformer.REVERSAL, seed): sequence(100.0, error) for seed in SEEDS[:n]}
     records[transformer.STRONG, 42] = sequence(100.0, strong)
     records[transformer.ALONE, 42] = sequence(alone, 0.001)
+    records[transformer.FLIPPED, 42] = sequence(flipped, 2.0)
+    records[transformer.BPTT, 42] = sequence(unrolled, 0.001)
     return records
 
 
@@ -122,8 +125,19 @@ def test_accuracy_without_the_gradient_is_no_success() -> None:
     assert judged(14, learned(10, error=0.3), SEEDS).verdict is not Verdict.PASS
 
 
-@pytest.mark.parametrize("change", [{"strong": 0.01}, {"alone": 100.0}])
-def test_a_control_that_succeeds_uncalibrates_the_transformer(change: dict[str, float]) -> None:
+def test_a_failing_subject_does_not_spoil_its_own_controls() -> None:
+    finding = judged(14, learned(10, error=0.3), SEEDS)
+    assert all(control.separated for control in finding.controls)
+    assert {control.kind for control in finding.controls} == {"known-good", "known-bad"}
+
+
+def test_full_feedback_that_learns_is_said_to_learn() -> None:
+    finding = judged(14, learned(10), SEEDS)
+    assert any("was expected to fail at the task and does not" in text for text in finding.limitations)
+
+
+@pytest.mark.parametrize("change", [{"strong": 0.01}, {"alone": 100.0}, {"flipped": 100.0}, {"unrolled": 50.0}])
+def test_a_control_that_goes_wrong_uncalibrates_the_transformer(change: dict[str, float]) -> None:
     assert judged(14, learned(10, **change), SEEDS).verdict is Verdict.INCONCLUSIVE
 
 

@@ -1,0 +1,123 @@
+"""Track 14 in tables, figures and controls: which arms exist, what counts as a success, and how both are shown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from assay import stats
+from assay.protocols import Outcomes
+from assay.results import Control, Figure, Reference, Series, Table
+
+REVERSAL, MIRROR = "reversal", "mirror sum"
+BPTT = "control: backprop through the relaxation"
+STRONG = "control: feedback at full strength"
+ALONE = "control: no attention"
+FLIPPED = "control: contrast of the wrong sign"
+ARMS = (REVERSAL, MIRROR, BPTT, STRONG, ALONE, FLIPPED)
+SUCCESS_RATE = 0.7
+"""What ten successes of ten can show (their bound is 74 %); three of three show 37 %."""
+SOLVED = 0.99
+AGREES = 0.05
+
+
+def succeeds(record: Mapping[str, Any]) -> bool:
+    """Both criteria: the task is solved, and by the gradient of its loss."""
+    return solves(record) and true_ep(record)
+
+
+def solves(record: Mapping[str, Any]) -> bool:
+    """At least 99 % of fresh sequences without an error."""
+    return bool(record["sequences"] >= 100 * SOLVED)
+
+
+def true_ep(record: Mapping[str, Any]) -> bool:
+    """Before training the estimated gradient was the true one to 5 % of its norm."""
+    before = record["before"]
+    return bool(before["trusted"] and before["error"] <= AGREES)
+
+
+def judged_controls(outcomes: Outcomes) -> tuple[Control, ...]:
+    """Each control is judged by the criterion it belongs to, and only the known-good one by both."""
+    judged: dict[str, tuple[Literal["known-good", "known-bad"], str, Callable[[Mapping[str, Any]], bool]]] = {
+        BPTT: ("known-good", "solves, and agrees with the gradient", lambda r: solves(r) and true_ep(r)),
+        STRONG: ("known-bad", "not the gradient (accuracy is only reported)", lambda r: not true_ep(r)),
+        ALONE: ("known-bad", "does not solve", lambda r: not solves(r)),
+        FLIPPED: ("known-bad", "does not solve", lambda r: not solves(r)),
+    }
+    told = []
+    for arm, (kind, wanted, separated) in judged.items():
+        for record in outcomes.arm(arm).values():
+            before = record["before"]
+            observed = (
+                f"{record['sequences']:.2f} % of the sequences, {record['accuracy']:.2f} % of the tokens; gradient "
+                f"error {before['error']:.2g}, cosine {before['cosine']:.3f}"
+            )
+            told.append(
+                Control(name=arm.removeprefix("control: "), kind=kind, expected=wanted, observed=observed,
+                        separated=separated(record))
+            )  # fmt: skip
+    return tuple(told)
+
+
+def strong_feedback(outcomes: Outcomes) -> tuple[str, ...]:
+    """What gamma = 1 did, in plain words."""
+    return tuple(
+        f"gamma = 1 was expected to fail at the task and {'does not' if solves(record) else 'does'}: "
+        f"{record['sequences']:.2f} % of the sequences come out right; it fails the true-EP criterion, its contrast "
+        f"being {record['before']['error']:.0%} of the gradient's norm away from the gradient."
+        for record in outcomes.arm(STRONG).values()
+        if not true_ep(record)
+    )
+
+
+def summary(outcomes: Outcomes) -> Table:
+    rows = []
+    for arm in (REVERSAL, MIRROR):
+        values = outcomes.values(arm, "accuracy")
+        if values:
+            measured = stats.summarise(arm, values)
+            spread = None if len(values) < 2 else statistics.stdev(values)
+            rows.append((arm.capitalize(), measured.value, spread, min(values), len(values)))
+    return Table(title="Token accuracy on fresh sequences (%)", columns=("Task", "Mean", "StdDev", "Worst", "Seeds"),
+                 rows=tuple(rows))  # fmt: skip
+
+
+def table(outcomes: Outcomes) -> Table:
+    rows = []
+    for arm in ARMS:
+        for seed, record in sorted(outcomes.arm(arm).items()):
+            before, after = record["before"], record["after"]
+            rows.append((arm, seed, record["accuracy"], record["sequences"], before["error"], before["cosine"],
+                         before["residual"], after["error"], after["cosine"], after["residual"],
+                         "yes" if succeeds(record) else "no"))  # fmt: skip
+    columns = ("Arm", "Seed", "Tokens (%)", "Sequences (%)", "Gradient error before", "Cosine before",
+               "Residual before", "Gradient error after", "Cosine after", "Residual after", "Success")  # fmt: skip
+    return Table(title="By seed", columns=columns, rows=tuple(rows),
+                 note="gradient: contrast of the relaxations as used, against float64 truth")  # fmt: skip
+
+
+def accuracy_figure(outcomes: Outcomes) -> Figure:
+    arms = [arm for arm in ARMS if outcomes.arm(arm)]
+    series = []
+    for place, arm in enumerate(arms):
+        values = outcomes.values(arm, "sequences")
+        series.append(Series(name=arm, x=(float(place),) * len(values), y=values, style="dots"))
+    return Figure(
+        key="accuracy-by-arm", question="Which models get whole sequences right?", y_label="without an error (%)",
+        categories=tuple(arms), series=tuple(series), references=(Reference(value=100 * SOLVED, label="solved"),),
+    )  # fmt: skip
+
+
+def gradient_figure(outcomes: Outcomes) -> Figure:
+    arms = [arm for arm in ARMS if outcomes.arm(arm)]
+    series = []
+    for place, arm in enumerate(arms):
+        values = tuple(max(float(r["before"]["error"]), 1e-6) for r in outcomes.arm(arm).values())
+        series.append(Series(name=arm, x=(float(place),) * len(values), y=values, style="dots"))
+    return Figure(
+        key="gradient-by-arm", question="Is it really equilibrium propagation that trains?", y_scale="log",
+        y_label="relative error of the gradient before training", categories=tuple(arms), series=tuple(series),
+        references=(Reference(value=AGREES, label="limit"),),
+    )  # fmt: skip
