@@ -2,7 +2,6 @@
 
     python benchmarks/equilibrium.py speed       gradient for gradient, interleaved, one thread
     python benchmarks/equilibrium.py population  many seeds stacked against one by one
-    python benchmarks/equilibrium.py frontier    accuracy against time of schedules, digits (and MNIST with ASSAY_DATA)
 
 Times are CPU seconds of this process: of every method the minimum over interleaved rounds, so that whatever else the
 machine does hits all methods alike. ``--write`` puts the table into docs/benchmarks/.
@@ -13,7 +12,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,9 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from assay import tasks
 from assay.models import EnergyMLP
-from assay.rules import Backprop, EqProp, train_many
+from assay.rules import Backprop, EqProp
 from assay.seeding import torch_generator
 from assay.solvers.population import population_gradient, stack
 
@@ -34,15 +31,13 @@ INPUTS, CLASSES = 784, 10
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("speed", "population", "frontier"))
+    parser.add_argument("what", nargs="?", choices=("speed", "population"), default="speed")
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds; the minimum of each method counts")
     parser.add_argument("--full", action="store_true", help="every width x depth x batch instead of one at a time")
-    parser.add_argument("--seeds", type=int, default=5, help="seeds of the frontier")
-    parser.add_argument("--hidden", type=int, nargs="+", default=[2, 3], help="hidden layers of the frontier on digits")
     parser.add_argument("--write", action="store_true", help="write the table to docs/benchmarks/")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    lines = {"speed": speed, "population": population, "frontier": frontier}[options.what](options)
+    lines = {"speed": speed, "population": population}[options.what](options)
     text = "\n".join(lines) + "\n"
     print(text)
     if options.write:
@@ -231,93 +226,6 @@ def population(options: argparse.Namespace) -> list[str]:
             lines.append(f"| {width} | {batch} | " + " | ".join(f"{gain:.1f}" for gain in gains) + " |")
             print(lines[-1], flush=True)
     return lines
-
-
-# --- frontier -----------------------------------------------------------------------------------------------------
-
-SCHEDULES: dict[str, tuple[EqProp | None, float]] = {
-    "backprop (feed-forward)": (None, 0.25),
-    "centered 4/3, gamma 0.25": (EqProp(beta=0.5, sweeps=(4, 3)), 0.25),
-    "centered 2/1, gamma 0.25": (EqProp(beta=0.5, sweeps=(2, 1)), 0.25),
-    "tangent 4/3, gamma 0.25": (EqProp(nudge="tangent", sweeps=(4, 3)), 0.25),
-    "tangent 2/1, gamma 0.25": (EqProp(nudge="tangent", sweeps=(2, 1)), 0.25),
-    "tangent 1/1, gamma 0.25": (EqProp(nudge="tangent", sweeps=(1, 1)), 0.25),
-    "tangent 2/1, gamma 0.1": (EqProp(nudge="tangent", sweeps=(2, 1)), 0.1),
-    "tangent 1/1, gamma 0.1": (EqProp(nudge="tangent", sweeps=(1, 1)), 0.1),
-}
-
-
-def frontier(options: argparse.Namespace) -> list[str]:
-    """Accuracy of each schedule, all other settings shared, against the CPU time of one training step."""
-    lines: list[str] = []
-    arms = [("digits", [64] + [128] * hidden + [10]) for hidden in options.hidden]
-    if os.environ.get("ASSAY_DATA"):
-        arms.append(("mnist", [784, 512, 512, 10]))
-    for name, widths in arms:
-        epochs, seeds, batch = (30, options.seeds, 32) if name == "digits" else (3, 1, 128)
-        lines += [f"## {name}, {'-'.join(map(str, widths))}", "",
-                  f"{seeds} seed(s) (split, initialisation, order), Adam 2e-3, cosine, {epochs} epochs, batch {batch},",
-                  "noise 0.15; mean and sample standard deviation in percent. Time: CPU of one gradient, relative",
-                  "to backprop of the feed-forward net, at these widths and at hidden width 512 with batch 128.", "",
-                  "| schedule | validation | test | test - backprop | time / backprop | at 512 |",
-                  "|---|---|---|---|---|---|"]
-        print("\n".join(lines[-8:]))
-        here = step_times(widths, batch, options.rounds)
-        wide = step_times([784] + [512] * (len(widths) - 2) + [10], 128, options.rounds)
-        base: list[tuple[float, float]] = []
-        for label, (rule, gamma) in SCHEDULES.items():
-            runs = run_arm(name, widths, rule, gamma, seeds=seeds, epochs=epochs, batch=batch)
-            base = base or runs
-            gap = statistics.mean(100 * (a[1] - b[1]) for a, b in zip(runs, base, strict=True))
-            validation, test = zip(*runs, strict=True)
-            times = f"{here[label]:.2f} | {wide[label]:.2f}"
-            lines.append(f"| {label} | {spread(validation)} | {spread(test)} | {gap:+.2f} | {times} |")
-            print(lines[-1], flush=True)
-        lines.append("")
-    return lines
-
-
-def step_times(widths: list[int], batch: int, rounds: int) -> dict[str, float]:
-    """CPU time of one gradient under each schedule, relative to backprop."""
-    generator = torch_generator(0, "benchmark")
-    x = torch.randn(batch, widths[0], generator=generator)
-    y = torch.randint(0, CLASSES, (batch,), generator=generator)
-    methods: dict[str, Callable[[], object]] = {}
-    for label, (rule, gamma) in SCHEDULES.items():
-        model = EnergyMLP(widths, gamma=gamma, seed=0)
-        subject: nn.Module = model if rule else model.feedforward()
-        chosen = rule or Backprop()
-        methods[label] = cleared(model, lambda s=subject, r=chosen: r.backward(s, x, y))  # type: ignore[misc]
-    best = interleaved(methods, rounds=rounds)
-    return {label: seconds / best["backprop (feed-forward)"] for label, seconds in best.items()}
-
-
-def run_arm(
-    name: str, widths: list[int], rule: EqProp | None, gamma: float, *, seeds: int, epochs: int, batch: int
-) -> list[tuple[float, float]]:
-    """(validation, test) accuracy of each seed."""
-    parts = [Flat(getattr(tasks, name)(seed=seed)) for seed in range(seeds)]
-    models = [EnergyMLP(widths, gamma=gamma, seed=seed) for seed in range(seeds)]
-    subjects = models if rule else [model.feedforward() for model in models]
-    results = train_many(subjects, parts, rule or Backprop(), seeds=range(seeds), epochs=epochs, batch_size=batch,
-                         input_noise=0.15)
-    return [(result.validation_accuracy, result.test_accuracy) for result in results]
-
-
-class Flat:
-    """A task of images as vectors."""
-
-    def __init__(self, task: object) -> None:
-        self.task = task
-
-    def __getattr__(self, name: str) -> object:
-        value = getattr(self.task, name)
-        return type(value)(value.x.flatten(1), value.y) if name in ("train", "validation", "test") else value
-
-
-def spread(values: tuple[float, ...]) -> str:
-    mean = f"{100 * statistics.mean(values):.2f}"
-    return f"{mean} ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 if __name__ == "__main__":
