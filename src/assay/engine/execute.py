@@ -102,6 +102,8 @@ class _Plan:
         self._notify = notify
         self._places = places
         self._seen: set[str] = set()
+        self._held = 0
+        """Cells waiting here, loose or in pieces of work."""
         self._loose: list[Cell] = []
         self._waiting: list[tuple[float, int, tuple[Cell, ...]]] = []
         self._order = itertools.count()
@@ -117,7 +119,7 @@ class _Plan:
 
     def fill(self) -> Iterator[CellResult]:
         """Draw cells up to the lookahead; the results of those already in the store."""
-        while len(self._loose) + len(self._waiting) < LOOKAHEAD and not self._drawn:
+        while self._held < LOOKAHEAD and not self._drawn:
             drawn = list(itertools.islice(self._ahead, ASKED_TOGETHER))
             self._drawn = len(drawn) < ASKED_TOGETHER
             fresh = []
@@ -141,6 +143,7 @@ class _Plan:
             self._bundle()
             pieces = [heapq.heappop(self._waiting)[2] for _ in range(min(self._claims.together, len(self._waiting)))]
             some = [cell for piece in pieces for cell in piece]
+            self._held -= len(some)
             taken = self._claims.take_all([cell.key for cell in some])
             self._elsewhere.update({cell.key: cell for cell, mine in zip(some, taken, strict=True) if not mine})
             mine = [cell.key for cell, mine in zip(some, taken, strict=True) if mine]
@@ -182,6 +185,7 @@ class _Plan:
             time.sleep(OTHERS_SECONDS)
 
     def _wait(self, cell: Cell) -> None:
+        self._held += 1
         self._loose.append(cell)
 
     def _bundle(self) -> None:

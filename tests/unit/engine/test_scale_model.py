@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,3 +47,20 @@ def test_failures_come_as_often_as_asked(model: Any) -> None:
     got = model.simulate(model.Scenario(20000, 100, 4, 600.0, completion=0.0, hours_between_failures=10))
     expected = 100 * got.duration / 3600 / 10
     assert got.failures == pytest.approx(expected, rel=4 / expected**0.5), "within four standard deviations of Poisson"
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
+
+
+def test_the_page_shows_the_committed_measurements(model: Any) -> None:
+    found = json.loads(model.OVERHEADS.read_text())
+    page = PAGE.read_text()
+    assert model.overheads(found) in page
+    without_rows = model.report(1_000_000, 1000, 8, [], 1000.0, found["measured"])
+    assert [line for line in without_rows.splitlines() if line not in page.splitlines()] == []
+
+
+@pytest.mark.slow
+def test_the_page_shows_what_the_model_prints(model: Any) -> None:
+    found = json.loads(model.OVERHEADS.read_text())
+    assert model.report(1_000_000, 1000, 8, [1.0, 10.0, 60.0, 600.0], 1000.0, found["measured"]) in PAGE.read_text()
