@@ -55,6 +55,22 @@ def test_eight_holomorphic_points_at_beta_one_tenth_are_exact_to_eight_digits(se
     assert error(three_hidden(seed), "holomorphic(8)", *batch(seed=seed)) < 1e-8
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_larger_weights_need_a_smaller_nudge_for_the_same_thousandth(seed):
+    # Xavier weights are about sqrt(3) times those of nn.Linear: the bias of the centered difference, which grows with
+    # the cube of the response, misses 1e-3 at beta 0.1; it falls with beta squared and meets it at 0.05.
+    model = three_hidden(seed)
+    generator = torch_generator(seed, "xavier")
+    with torch.no_grad():
+        for layer in model.layers:
+            bound = math.sqrt(6 / sum(layer.weight.shape))
+            layer.weight.uniform_(-bound, bound, generator=generator)
+            layer.bias.zero_()
+    coarse, fine = (error(model, "centered", *batch(seed=seed), beta=beta, sweeps=(300, 300)) for beta in (0.1, 0.05))
+    assert fine < 1e-3 < coarse < 1e-2
+    assert coarse / fine == pytest.approx(4, rel=0.05)
+
+
 ORDERS = [("one-sided", 1), ("centered", 2), ("richardson", 4), ("holomorphic(4)", 4)]
 
 
