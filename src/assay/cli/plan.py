@@ -84,9 +84,11 @@ def _cost(
     if grouped:
         alone = len(pieces) - len(grouped)
         out.print(f"{sum(map(len, grouped))} cells in {len(grouped)} groups, {alone} alone")
+    hours = "an unknown number of" if cost.unknown else f"{cost.core_seconds / 3600:.2f}"
+    span = "an unknown time" if cost.unknown else f"about {clock(cost.seconds(places))}"
     out.print(
-        f"in all: {cost.cells - cost.stored} of {cost.cells} cells to run, {cost.core_seconds / 3600:.2f} core-hours, "
-        f"about {clock(cost.seconds(places))} on {places} {'core' if places == 1 else 'cores'} ({engine})"
+        f"in all: {cost.cells - cost.stored} of {cost.cells} cells to run, {hours} core-hours, "
+        f"{span} on {places} {'core' if places == 1 else 'cores'} ({engine})"
     )
     if cost.unknown:
         out.print("no times are recorded for this plan yet: run it once with --seeds 1, then ask again")
