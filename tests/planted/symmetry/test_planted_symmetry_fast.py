@@ -57,8 +57,7 @@ def test_a_defect_that_no_output_shows_is_caught(kind, family, name) -> None:
     assert not truth.broken, "the output must hold"
     result = score(subject, audit(subject), truth)
     assert result.caught and result.cause == "right", result
-    if kind == "latent":
-        assert result.named == subject.place, "named by its parameter"
+    assert result.named == subject.place, "a latent one is named by its parameter, a wrong backward by its module"
 
 
 @pytest.mark.parametrize("trained", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -46,9 +47,8 @@ def native_dtype(model: nn.Module, tensors: list[Tensor]) -> torch.dtype:
 
 def device_of(model: nn.Module) -> torch.device:
     """Where the first parameter or buffer lives."""
-    for value in [*model.parameters(), *model.buffers()]:
-        return value.device
-    return torch.device("cpu")
+    first = next(itertools.chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if first is None else first.device
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -47,27 +48,34 @@ class Irreps(Representation):
         return flat.reshape(rows.shape).movedim(-1, inner(self.axis))
 
     def matrix(self, rotation: Tensor) -> Tensor:
-        """The block-diagonal matrices [n, dim, dim] of rotations [n, 3, 3], exact to float64 rounding.
-
-        e3nn builds its angles and generators in the default dtype: with float32 as default the matrices of a float64
-        rotation are off by 1e-7, enough to make an exact network look broken. The default is changed for this call.
-        """
-        before = torch.get_default_dtype()
-        try:
-            torch.set_default_dtype(torch.float64)
-            sign = torch.linalg.det(rotation).sign()
-            proper = rotation * sign.view(-1, 1, 1)
-            blocks = []
-            for multiplicity, kind in self.formula:
-                block = kind.D_from_matrix(proper)
-                parity = torch.where(sign < 0, float(kind.p), 1.0).view(-1, 1, 1)
-                blocks += [block * parity] * multiplicity
-            return _block_diagonal(blocks, len(rotation))
-        finally:
-            torch.set_default_dtype(before)
+        """The block-diagonal matrices [n, dim, dim] of rotations [n, 3, 3], exact to float64 rounding."""
+        values = rotation.detach().double().contiguous().numpy().tobytes()
+        blocks = []
+        for multiplicity, kind in self.formula:
+            blocks += [_wigner(str(kind), len(rotation), values)] * multiplicity
+        return _block_diagonal(blocks, len(rotation))
 
     def __repr__(self) -> str:
         return f"irreps({self.formula})"
+
+
+@functools.lru_cache(maxsize=512)
+def _wigner(kind: str, n: int, values: bytes) -> Tensor:
+    """The matrices of one irreducible representation; an audit asks for the same few again and again.
+
+    e3nn builds its angles and generators in the default dtype: with float32 as default the matrices of a float64
+    rotation are off by 1e-7, enough to make an exact network look broken. The default is changed for this call.
+    """
+    rotation = torch.frombuffer(bytearray(values), dtype=torch.float64).reshape(n, 3, 3)
+    ((_, irrep),) = _parse(kind)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        sign = torch.linalg.det(rotation).sign()
+        found: Tensor = irrep.D_from_matrix(rotation * sign.view(-1, 1, 1))
+        return found * torch.where(sign < 0, float(irrep.p), 1.0).view(-1, 1, 1)
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _parse(formula: str) -> Any:

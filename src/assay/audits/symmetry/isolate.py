@@ -19,7 +19,7 @@ from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.representations import Representation
 from assay.audits.symmetry.rounding import acted
 from assay.audits.symmetry.subject import Leaves, Precision, Subject, difference, exact
-from assay.audits.symmetry.trace import Call, Pass, record, watching
+from assay.audits.symmetry.trace import Call, Pass, record
 
 MOST_MODULES = 80
 """Modules tested by C and D; the rest of a larger model is covered by A and B alone, and its limitations say so."""
@@ -119,19 +119,17 @@ class _Probe:
         patch = [rep.act(self.element, x.unsqueeze(0))[0] for rep, x in zip(reps, wanted, strict=True)]
         seen = 0
 
-        def leave(name: str) -> Callable[..., Any]:
-            def hook(m: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-                nonlocal seen
-                if name != module:
-                    return None
-                seen += 1
-                return _patched(output, patch) if seen == number + 1 else None
-
-            return hook
+        def leave(m: nn.Module, args: Any, output: Any) -> Any:
+            nonlocal seen
+            seen += 1
+            return _patched(output, patch) if seen == number + 1 else None
 
         twin = self.subject.twin(self.best)
-        with watching(twin, None, leave):
+        handle = self.modules[self.best][module].register_forward_hook(leave)
+        try:
             outputs = [exact(y) for y in self.subject.run(moved, twin, self.subject.dtype(self.best))]
+        finally:
+            handle.remove()
         return self._final_error(outputs)
 
     def _final_error(self, outputs: list[Tensor]) -> float:
