@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import assay
 from assay.audits.gradient import audit_gradient
 from assay.audits.true_gradient import true_gradient
 from assay.errors import InputError
-from assay.models import EnergyMLP
+from assay.models import EnergyAttention, EnergyConv, EnergyMLP
 from assay.results import Run, Verdict
 from assay.rules import Backprop, EqProp
 from assay.seeding import torch_generator
@@ -46,6 +47,27 @@ def test_the_float64_gates_hold_at_beta_one_tenth(nudge: str, limit: float, seed
     generator = torch_generator(seed, "gates")
     x, y = torch.randn(16, 64, generator=generator, dtype=torch.float64), torch.randint(10, (16,), generator=generator)
     finding = audit_gradient(model, x, y, rule=rule, limit=limit, seed=seed)
+    assert finding.verdict is Verdict.PASS, finding.reason
+    assert all(control.separated for control in finding.controls)
+
+
+FIELDS: dict[str, Any] = {
+    "average pooling": lambda: EnergyConv((1, 8, 8), [3, 4], classes=5, pooling="average", activation="tanh", seed=0),
+    "max pooling": lambda: EnergyConv((1, 8, 8), [3, 4], classes=5, pooling="max", activation="smooth", seed=0),
+    "attention": lambda: EnergyAttention(5, length=4, width=8, heads=2, gamma=0.1, seed=0),
+}
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+@pytest.mark.parametrize(("nudge", "limit"), [("centered", 1e-3), ("tangent", 1e-8)])
+def test_convolution_and_attention_pass_the_gradient_audit_at_rest(kind: str, nudge: str, limit: float) -> None:
+    generator = torch_generator(2, "fields")
+    if kind == "attention":
+        x, y = (torch.randint(5, (6, 4), generator=generator) for _ in range(2))
+    else:
+        x, y = torch.rand(6, 1, 8, 8, generator=generator).double(), torch.randint(5, (6,), generator=generator)
+    rule = EqProp(beta=0.02, nudge=nudge, sweeps=(300, 300), tolerance=1e-14)
+    finding = audit_gradient(FIELDS[kind]().double(), x, y, rule=rule, limit=limit)
     assert finding.verdict is Verdict.PASS, finding.reason
     assert all(control.separated for control in finding.controls)
 

@@ -82,8 +82,8 @@ def gaps_of_gradients(model, reference, x, inputs, y, names):
 
 
 def state_tolerance(reference, dtype):
-    # Per layer one sum of at most `fan` products of order one: 4 standard deviations of a random walk of roundings, each
-    # half of eps; the maps contract by half or more, so the errors of earlier sweeps at most double it.
+    # Per layer one sum of at most `fan` products of order one: 4 standard deviations of a random walk of roundings of
+    # half an eps each; the maps contract by half or more, so the errors of earlier sweeps at most double it.
     fan = max(w[0].size for w in reference.weights)
     size = max(1.0, *(np.abs(w.reshape(len(w), -1)).sum(1).max() for w in reference.weights))
     return 4 * np.sqrt(fan) * size * len(reference.weights) * torch.finfo(dtype).eps
