@@ -79,18 +79,17 @@ class FeedbackAlignment:
         self._step += 1
         if self.level == "block":
             return self._block.backward(model, x, y, self.loss)
-        routes = self._routes(model, x)
-        with torch.enable_grad():
-            with feedback_layers(routes):
-                logits = model(x)
+        routes, first = self._routes(model, x), self._coverage is None
+        with torch.enable_grad(), feedback_layers(routes):
+            logits = model(x)
             if not isinstance(logits, Tensor) or not logits.requires_grad:
                 raise expected("a model whose output is a tensor that depends on its parameters",
                                given=type(logits).__name__)
             if isinstance(routes, DirectRoutes):
                 logits.register_hook(routes.error.append)  # type: ignore[no-untyped-call]
             loss = self.loss(logits, y)
-        first = self._coverage is None
-        loss.backward(retain_graph=first)  # type: ignore[no-untyped-call]
+            with self.matrices.learning(model, routes.usage.sent):
+                loss.backward(retain_graph=first)  # type: ignore[no-untyped-call]
         if first:
             self._coverage = describe(model, routes.usage, loss)
             if not self._coverage.used:

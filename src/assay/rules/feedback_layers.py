@@ -1,9 +1,12 @@
 """Layer-level feedback: every weight sends its error back by a route of its own instead of its transpose.
 
-``torch.nn.functional.linear``, the convolutions and matrix products are replaced for the duration of one forward pass
-and look their weight up by identity. This reaches weights that no layer of their own holds (``in_proj_weight`` and
-``out_proj`` of ``nn.MultiheadAttention``), slices and transposes of a weight, and weights shared by several modules.
-The gradient of the weight itself is the usual one, error times input; only what is sent further down changes.
+``torch.nn.functional.linear``, the convolutions and matrix products are replaced for the duration of one step and look
+their weight up by identity. This reaches weights that no layer of their own holds (``in_proj_weight`` and ``out_proj``
+of ``nn.MultiheadAttention``), slices and transposes of a weight, and weights shared by several modules.
+
+The operation itself stays PyTorch's own, forwards and backwards. A matrix route exchanges one thing: of the tensors
+autograd saves for the backward pass, the weight gives way to the feedback matrix, which enters only what is sent to the
+input. A direct route cuts the input off and answers for it. The gradient of the weight is the usual one either way.
 """
 
 from __future__ import annotations
@@ -16,19 +19,17 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+Operation = Callable[[Tensor, Tensor], Tensor]
+"""A product of (input, weight), bias and settings filled in."""
 
 
 class Route(Protocol):
     """How one use of a weight sends its error to its input."""
 
-    matrix: Tensor | None
-    """In the place of the weight; a learned one receives the weight's own gradient."""
-
-    def sends(self) -> None:
-        """Called when the route is really used."""
-
-    def direct(self, like: Tensor) -> Tensor:
-        """The error for an input shaped like ``like`` when there is no matrix in the place of the weight."""
+    def run(self, operation: Operation, x: Tensor, weight: Tensor) -> Tensor:
+        """``operation(x, weight)``, whose backward pass sends the error by this route."""
 
 
 FindRoute = Callable[[Tensor, Tensor], Route | None]
@@ -39,7 +40,10 @@ _ONE_AT_A_TIME = threading.RLock()  # the functions are global: two rules in two
 
 @contextmanager
 def feedback_layers(find: FindRoute) -> Iterator[None]:
-    """Inside, linear layers, convolutions and products with a weight send errors by ``find``'s routes."""
+    """Inside, linear layers, convolutions and products with a weight send errors by ``find``'s routes.
+
+    The backward pass belongs inside too: a checkpointed model runs parts of its forward pass again there.
+    """
     with _ONE_AT_A_TIME:
         places = _replacements(find)
         originals = [(owner, name, owner.__dict__.get(name, _MISSING)) for owner, name, _ in places]
@@ -58,128 +62,89 @@ def feedback_layers(find: FindRoute) -> Iterator[None]:
 _MISSING = object()
 
 
-def _replacements(find: FindRoute) -> list[tuple[Any, str, Callable[..., Tensor]]]:
-    linear, matmul = F.linear, torch.matmul
+def run_with_matrix(operation: Operation, x: Tensor, weight: Tensor, matrix: Tensor, sends: Callable[[], None]
+                    ) -> Tensor:
+    """``operation(x, weight)`` with ``matrix`` in the place of the weight in the backward pass; it calls ``sends``.
 
-    def routed_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
-        route = find(weight, input)
-        if route is None:
-            return linear(input, weight, bias)
-        result: Tensor = _Linear.apply(input, weight, bias, route.matrix, route, linear)  # type: ignore[no-untyped-call]
-        return result
+    Where the operation saves no tensor that is the weight's memory (an operation that copies it first), nothing is
+    exchanged and ``sends`` is never called: the coverage report then says that the weight was not reached.
+    """
+    weight = _as_autocast(weight)
+    matrix = matrix.detach().to(weight.dtype)
+    if matrix.stride() != weight.stride():  # a weight in channels-last order, say
+        matrix = torch.empty_like(weight.detach()).copy_(matrix)
+    place, offset = weight.data_ptr(), matrix.storage_offset()
+
+    def save(tensor: Tensor) -> Tensor | Callable[[], Tensor]:
+        if tensor.data_ptr() != place:
+            return tensor
+        exchanged = matrix.as_strided(tensor.shape, tensor.stride(), offset)
+
+        def load() -> Tensor:
+            sends()
+            return exchanged
+
+        return load
+
+    def load_saved(saved: Tensor | Callable[[], Tensor]) -> Tensor:
+        return saved if isinstance(saved, Tensor) else saved()
+
+    with saved_tensors_hooks(save, load_saved):
+        return operation(x, weight)
+
+
+def run_direct(operation: Operation, x: Tensor, weight: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
+    """``operation(x, weight)`` with ``answer(x)`` as the gradient of ``x``."""
+    result: Tensor = _Direct.apply(x, operation(x.detach(), weight), answer)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _replacements(find: FindRoute) -> list[tuple[Any, str, Callable[..., Tensor]]]:
+    matmul = torch.matmul
 
     def routed_matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:  # noqa: A002
         if out is None and isinstance(input, Tensor) and isinstance(other, Tensor):
-            if other.ndim == 2 and find(other.T, input) is not None:
-                return routed_linear(input, other.T)
-            if input.ndim == 2 and other.ndim == 2 and find(input, other.T) is not None:
-                return routed_linear(other.T, input).T
+            if other.ndim == 2 and (route := find(other, input)) is not None:
+                return route.run(matmul, input, other)
+            if input.ndim == 2 and other.ndim == 2 and (route := find(input, other)) is not None:
+                return route.run(lambda x, weight: matmul(weight, x), other, input)
         return matmul(input, other) if out is None else matmul(input, other, out=out)
 
-    def routed_convolution(dimensions: int, transposed: bool) -> Callable[..., Tensor]:
-        name = f"conv{'_transpose' * transposed}{dimensions}d"
-        original = getattr(F, name)
-
-        def convolution(input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
+    def routed(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def operation(input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
             route = find(weight, input)
-            if route is None or input.ndim != dimensions + 2:
-                result: Tensor = original(input, weight, bias, *args, **kwargs)
-                return result
-            named = dict(zip(_ORDER[transposed], args, strict=False)) | kwargs
-            padded, settings = _settings(input, weight, named, dimensions, transposed)
-            routed: Tensor = _Convolution.apply(  # type: ignore[no-untyped-call]
-                padded, weight, bias, route.matrix, route, settings)
-            return routed
+            if route is None:
+                return original(input, weight, *args, **kwargs)
+            return route.run(lambda x, w: original(x, w, *args, **kwargs), input, weight)
 
-        return convolution
+        return operation
 
+    names = ("linear", *(f"conv{n}d" for n in (1, 2, 3)), *(f"conv_transpose{n}d" for n in (1, 2, 3)))
     return [
-        (F, "linear", routed_linear), (torch, "matmul", routed_matmul), (torch, "mm", routed_matmul),
-        (Tensor, "__matmul__", routed_matmul), (Tensor, "matmul", routed_matmul), (Tensor, "mm", routed_matmul),
-        *((F, f"conv{n}d", routed_convolution(n, False)) for n in (1, 2, 3)),
-        *((F, f"conv_transpose{n}d", routed_convolution(n, True)) for n in (1, 2, 3)),
+        (torch, "matmul", routed_matmul), (torch, "mm", routed_matmul), (Tensor, "__matmul__", routed_matmul),
+        (Tensor, "matmul", routed_matmul), (Tensor, "mm", routed_matmul),
+        *((F, name, routed(getattr(F, name))) for name in names),
     ]
 
 
-class _Linear(torch.autograd.Function):
-    """y = x W^T + b forwards; dL/dx = (dL/dy) B backwards, or whatever the route sends directly."""
+class _Direct(torch.autograd.Function):
+    """Gives ``result`` its gradient unchanged and ``x`` another one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, matrix: Tensor | None, route: Route,
-                linear: Callable[..., Tensor]) -> Tensor:
-        ctx.route = route
-        ctx.save_for_backward(x, matrix)
-        return linear(x, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (x, matrix), (gradient,) = ctx.saved_tensors, gradients
-        to_input, to_weight, to_bias, to_matrix = ctx.needs_input_grad[:4]
-        rows = gradient.reshape(-1, gradient.shape[-1])
-        sent = None
-        if to_input:
-            ctx.route.sends()
-            sent = ctx.route.direct(x) if matrix is None else gradient @ matrix.to(gradient.dtype)
-        own = rows.T @ x.reshape(-1, x.shape[-1]).to(rows.dtype) if to_weight or to_matrix else None
-        return (
-            sent,
-            own if to_weight else None,
-            rows.sum(0) if to_bias else None,
-            own if to_matrix else None,  # autograd copies a tensor that two leaves would otherwise share
-            None,
-            None,
-        )
-
-
-class _Convolution(torch.autograd.Function):
-    """A convolution whose input gradient is computed with the feedback kernel in place of the weight."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, matrix: Tensor | None, route: Route,
-                settings: tuple[Any, ...]) -> Tensor:
-        ctx.route, ctx.settings = route, settings
-        ctx.save_for_backward(x, weight, matrix)
-        result: Tensor = torch.ops.aten.convolution(x, weight, bias, *settings)
+    def forward(ctx: Any, x: Tensor, result: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.answer = answer
+        ctx.save_for_backward(x)
+        if result._is_view():  # whoever changes the result in place next may not do so to a view made here
+            return result.clone()
+        ctx.mark_dirty(result)
         return result
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight, matrix), (gradient,) = ctx.saved_tensors, gradients
-        to_input, to_weight, to_bias, to_matrix = ctx.needs_input_grad[:4]
-        stride, padding, dilation, transposed, output_padding, groups = ctx.settings
-        outputs = gradient.shape[1]
-        # The weight enters only the gradient of the input, so handing over B in its place changes nothing else.
-        sent, own, bias = torch.ops.aten.convolution_backward(
-            gradient, x.to(gradient.dtype), (weight if matrix is None else matrix).to(gradient.dtype), [outputs],
-            stride, padding, dilation, transposed, output_padding, groups,
-            [to_input and matrix is not None, to_weight or to_matrix, to_bias],
-        )
-        if to_input:
-            ctx.route.sends()
-            sent = ctx.route.direct(x) if matrix is None else sent
-        return sent, own if to_weight else None, bias, own if to_matrix else None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        return ctx.answer(*ctx.saved_tensors), gradients[0], None
 
 
-_ORDER = {False: ("stride", "padding", "dilation", "groups"),
-          True: ("stride", "padding", "output_padding", "groups", "dilation")}
-
-
-def _settings(
-    x: Tensor, weight: Tensor, named: dict[str, Any], dimensions: int, transposed: bool
-) -> tuple[Tensor, tuple[Any, ...]]:
-    """The input (padded itself where 'same' is uneven) and the arguments of ``aten::convolution``."""
-
-    def numbers(name: str, default: int) -> list[int]:
-        value = named.get(name, default)
-        return [int(value)] * dimensions if isinstance(value, int) else [int(part) for part in value]
-
-    dilation = numbers("dilation", 1)
-    if named.get("padding") == "valid":
-        named["padding"] = 0
-    elif named.get("padding") == "same":
-        totals = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-        named["padding"] = [total // 2 for total in totals]
-        if any(total % 2 for total in totals):
-            x = F.pad(x, [side for total in reversed(totals) for side in (0, total % 2)])
-    return x, (numbers("stride", 1), numbers("padding", 0), dilation, transposed,
-               numbers("output_padding", 0), named.get("groups", 1))
+def _as_autocast(weight: Tensor) -> Tensor:
+    """The weight in the precision autocast would give it, so that what autograd saves is this very memory."""
+    kind = weight.device.type
+    return weight.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else weight

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,25 @@ class Matrices:
         values = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
         return values.to(device=like.device, dtype=like.dtype)
 
+    @contextmanager
+    def learning(self, model: nn.Module, used: Collection[str]) -> Iterator[None]:
+        """Inside, one backward pass runs; each matrix named in ``used`` then takes the whole gradient of its weight.
+
+        The whole one, also of a weight that is used a second time without feedback (tied to an embedding): only equal
+        steps bring a weight and its matrix together.
+        """
+        weights = dict(model.named_parameters()) if self.learned else {}
+        before = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
+        for name in before:
+            weights[name].grad = None
+        try:
+            yield
+            for name in sorted(used) if self.learned else ():
+                _add(self.tensors[name], weights[name].grad)
+        finally:
+            for name, gradient in before.items():
+                weights[name].grad = gradient if (new := weights[name].grad) is None else gradient.add_(new)
+
     def state_dict(self) -> dict[str, Tensor]:
         """Copies of all matrices drawn so far, ready for ``safetensors.torch.save_file``."""
         return {name: tensor.detach().clone().contiguous() for name, tensor in sorted(self.tensors.items())}
@@ -53,3 +73,11 @@ class Matrices:
             else:
                 copy = tensor.detach().clone()
                 self.tensors[name] = nn.Parameter(copy) if self.learned else copy
+
+
+def _add(matrix: Tensor, gradient: Tensor | None) -> None:
+    """Adds to ``matrix.grad``, as a backward pass would."""
+    if gradient is None:
+        return
+    new = gradient.to(device=matrix.device, dtype=matrix.dtype, copy=True)
+    matrix.grad = new if matrix.grad is None else matrix.grad.add_(new)

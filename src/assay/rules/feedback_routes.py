@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from assay.rules.feedback_direct import Layout, direct_signal, find_layout, other_first_sample
 from assay.rules.feedback_discovery import evaluating
-from assay.rules.feedback_layers import Route, feedback_layers
+from assay.rules.feedback_layers import Operation, Route, feedback_layers, run_direct, run_with_matrix
 from assay.rules.feedback_matrices import Matrices
 
 Feedback = Literal["random", "sign", "sign-fixed", "sign-batch", "kolen-pollack", "weights"]
@@ -44,14 +44,11 @@ class MatrixRoute:
     """A matrix in the place of the weight (feedback alignment and its relatives)."""
 
     name: str
-    matrix: Tensor | None
+    matrix: Tensor
     usage: Usage
 
-    def sends(self) -> None:
-        self.usage.sent.add(self.name)
-
-    def direct(self, like: Tensor) -> Tensor:
-        raise NotImplementedError("a matrix route has a matrix")
+    def run(self, operation: Operation, x: Tensor, weight: Tensor) -> Tensor:
+        return run_with_matrix(operation, x, weight, self.matrix, lambda: self.usage.sent.add(self.name))
 
 
 class AlignedRoutes:
@@ -97,16 +94,16 @@ class DirectRoute:
     name: str
     layout: Layout
     routes: DirectRoutes
-    matrix: Tensor | None = None
 
-    def sends(self) -> None:
+    def run(self, operation: Operation, x: Tensor, weight: Tensor) -> Tensor:
+        return run_direct(operation, x, weight, self.answer)
+
+    def answer(self, x: Tensor) -> Tensor:
         self.routes.usage.sent.add(self.name)
-
-    def direct(self, like: Tensor) -> Tensor:
         error = self.routes.error[0]
         # A weight used on inputs of two sizes needs a matrix for each.
-        name = f"{self.name}@{like.numel() // len(error)}"
-        return direct_signal(self.routes.matrices, name, error, like, self.layout)
+        name = f"{self.name}@{x.numel() // len(error)}"
+        return direct_signal(self.routes.matrices, name, error, x, self.layout)
 
 
 class DirectRoutes:
@@ -143,7 +140,7 @@ def measure_layouts(model: nn.Module, x: Tensor) -> dict[str, Layout | None]:
 
 def weight_scale(weight: Tensor) -> float:
     """1/sqrt(fan_in): the size PyTorch's own initialisation would give, so that feedback is as strong as the weight."""
-    return float(max(1, weight[0].numel()) ** -0.5)
+    return float(max(1, weight.numel() // max(1, len(weight))) ** -0.5)
 
 
 def _inputs_of_weights(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
