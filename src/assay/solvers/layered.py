@@ -30,7 +30,7 @@ def drive_of(layers: Layers, x: Tensor) -> Tensor:
 
 def start(layers: Layers, drive: Tensor) -> State:
     """A feed-forward pass from the drive of the first layer: the free state of a network without feedback."""
-    sweep = _Sweep(layers, drive, None, feedback=False)
+    sweep = Sweep(layers, drive, None, feedback=False)
     units = tuple(drive.new_zeros(*drive.shape[:-1], weight.shape[-2]) for weight in layers.weights)
     return sweep.decode(sweep(units))
 
@@ -47,7 +47,7 @@ def relax_layers(
         return relax_lone_layer(layers, drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance)
     state = start(layers, drive) if state is None else state
     phases = state[0].shape[-2] // drive.shape[-2]
-    sweep = _Sweep(layers, drive if phases == 1 else torch.cat([drive] * phases, -2), pull)
+    sweep = Sweep(layers, drive if phases == 1 else torch.cat([drive] * phases, -2), pull)
     # The steepest affine map turns changes of u into changes of s.
     scale = max(layers.affine(layer)[0] for layer in range(layers.depth))
     inner = None if tolerance is None else tolerance / scale
@@ -56,7 +56,7 @@ def relax_layers(
     return Solution(sweep.decode(found.value), found.status, residuals, found.steps)
 
 
-class _Sweep:
+class Sweep:
     """One sweep in place, with every constant computed beforehand."""
 
     def __init__(self, layers: Layers, drive: Tensor, pull: Pull | None, *, feedback: bool = True) -> None:
