@@ -11,19 +11,17 @@ import importlib.metadata
 import importlib.util
 import logging
 import os
-import platform
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from assay.engine.local import RETRIES
-from assay.engine.plan import fingerprint
-from assay.engine.process import LOOK_SECONDS, WorkerProcess, result_of
+from assay.engine.process import result_of
+from assay.engine.ray_node import as_job, run_on_node, versions
 from assay.errors import AssayError, InputError, MissingExtra, expected
 from assay.protocols import Cell, CellEvent, CellResult
 
@@ -204,7 +202,7 @@ class _Flight:
     def _submit(self, cell: Cell) -> None:
         needs = {"num_cpus": cell.cpus, "num_gpus": cell.gpus, "memory": cell.memory}
         task = self._task.options(**needs, max_retries=0, name=cell.label)  # this driver counts the retries
-        reference = task.remote(self._versions, _job(cell))
+        reference = task.remote(self._versions, as_job(cell))
         self._cells_of[reference] = cell
         self._queued.append(reference)
         if not any(_fits(cell, node) for node in self._nodes):
@@ -291,58 +289,6 @@ def _most(nodes: Sequence[Mapping[str, float]]) -> str:
 
 def _amounts(cpus: float, gpus: float, memory: float) -> str:
     return f"{cpus:g} cpus, {gpus:g} gpus, {memory / 2**20:.0f} MiB of memory"
-
-
-_keeper: tuple[str, WorkerProcess] | None = None
-"""The worker process of this Ray worker, and the GPUs it may see."""
-
-
-def run_on_node(wanted: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
-    """The outcome of one cell on the node where Ray placed it; called inside a Ray worker."""
-    global _keeper
-    if mismatch := _mismatch(wanted):
-        return {"mismatch": mismatch}
-    cell = Cell(**job)
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if _keeper is not None and (
-        _keeper[0] != gpus or not _keeper[1].alive or (cell.memory and _keeper[1].memory() > cell.memory / 2)
-    ):
-        _keeper[1].stop()
-        _keeper = None
-    if _keeper is None:
-        _keeper = (gpus, WorkerProcess())
-    worker = _keeper[1]
-    worker.start(cell)
-    while (outcome := worker.poll()) is None:
-        wait([worker.fileno()], timeout=LOOK_SECONDS)
-    return outcome
-
-
-def versions() -> dict[str, str]:
-    """What must be the same on the driver and on every worker for their results to be one experiment."""
-    try:
-        torch = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        torch = "absent"
-    return {"python": platform.python_version(), "torch": torch, "assay source": fingerprint(["assay"])}
-
-
-def _mismatch(wanted: Mapping[str, str]) -> str | None:
-    here = versions()
-    differing = [f"{name} {here[name]} (driver: {wanted[name]})" for name in wanted if here.get(name) != wanted[name]]
-    if not differing:
-        return None
-    return (
-        f"expected the driver's versions on every node; given {', '.join(differing)} on {platform.node()}; install the "
-        "same versions there, then issue the same command again: what is done is kept"
-    )
-
-
-def _job(cell: Cell) -> dict[str, Any]:
-    return {
-        "key": cell.key, "target": cell.target, "payload": dict(cell.payload), "label": cell.label, "group": cell.group,
-        "timeout": cell.timeout, "cpus": cell.cpus, "gpus": cell.gpus, "memory": cell.memory,
-    }
 
 
 def _source(name: str) -> str:

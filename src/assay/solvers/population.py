@@ -17,8 +17,7 @@ from torch import Tensor
 
 from assay.errors import expected
 from assay.protocols import State
-from assay.solvers.layered import Sweep
-from assay.solvers.layered import drive_of, relax_layers, start
+from assay.solvers.layered import Sweep, drive_of, relax_layers, start
 from assay.solvers.layered_gradient import energy_gradient, readout_gradient, tangent_gradient
 from assay.solvers.layered_tangent import relax_tangent
 from assay.solvers.layers import Layers, Pull
