@@ -247,3 +247,22 @@ def test_an_e3nn_network_is_exact_and_a_component_wise_nonlinearity_in_it_is_nam
     clean = audit(Net(nn.Identity()), x=x, spec=spec)
     assert not any(check.label == "BROKEN" for check in clean.checks)
     assert "'middle'" in audit(Net(nn.Tanh()), x=x, spec=spec).reason
+
+
+def test_a_bias_on_vectors_of_centred_points_is_named_though_it_keeps_inner_products():
+    class Points(nn.Module):
+        """The sum over centred points of a bias times the points is zero: every inner product is kept."""
+
+        def __init__(self):
+            super().__init__()
+            self.mix, self.gate = nn.Linear(1, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            vectors = self.mix((x - x.mean(1, keepdim=True)).unsqueeze(-1)).transpose(-1, -2)
+            return (vectors * torch.sigmoid(self.gate(vectors.square().sum(-1))).unsqueeze(-1)).sum(2)
+
+    spec = sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=sym.vector())
+    skip = ("gradients", "differences", "jitter", "train-mode", "training")
+    finding = sym.audit_symmetry(Points(), torch.randn(8, 5, 3), spec, transforms=6, skip=skip)
+    issue = finding.issues[0]
+    assert (issue.location, issue.title) == ("mix", "Bias on vectors")

@@ -13,7 +13,7 @@ from assay.audits.symmetry.causes import module_cause
 from assay.audits.symmetry.facts import EVERYTHING, Facts
 from assay.audits.symmetry.isolate import MOST_MODULES
 from assay.audits.symmetry.localise import Location
-from assay.audits.symmetry.residual import added_constant, edge_map, is_ring
+from assay.audits.symmetry.residual import edge_map, is_ring
 from assay.audits.symmetry.scripts import script
 from assay.audits.symmetry.signatures import Signature
 from assay.results import Issue
@@ -150,7 +150,7 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
     if generator.startswith("permutation"):
         return signatures.INDEX
     if "grid" in group.parts:
-        added = location is not None and added_constant(location, group)
+        added = location is not None and location.first is not None and location.first.added
         return signatures.ADDED if added else signatures.ORIENTATION
     if generator == "reflection" and "rotation" in holds:
         return signatures.PARITY

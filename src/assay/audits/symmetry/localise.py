@@ -20,6 +20,7 @@ from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.layout import jittered
 from assay.audits.symmetry.representations import Linear, Representation
+from assay.audits.symmetry.rounding import is_constant
 from assay.audits.symmetry.subject import Leaves, Precision, Subject
 from assay.audits.symmetry.trace import Event, Pass, record
 from assay.errors import InputError
@@ -45,12 +46,17 @@ class Place:
     gram_excess: float | None
     centred: bool = False
     """Inner products were taken after centring (translations): a constant that should not be there passes too."""
+    added: bool = False
+    """Under ``representation`` the error is the same for every input: a constant was added that does not follow."""
 
     @property
     def consistent(self) -> bool:
-        """Some candidate fits, or none comes close and every inner product is kept."""
+        """Some candidate fits, or none comes close and every inner product is kept.
+
+        A bias on vectors of centred points keeps them, so what is a representation plus a constant is not excused.
+        """
         kept = self.gram_excess is not None and self.gram_excess <= 1.0 and not self.centred
-        return self.fits or (kept and self.relative > CLOSE)
+        return self.fits or (kept and self.relative > CLOSE and not self.added)
 
     @property
     def blamed(self) -> str:
@@ -235,10 +241,23 @@ def _best(
         tried += [Conjugate(rep, group) for rep in tried[1:4]]
     scores = [_excess(rep, elements, here, there, low) for rep in tried]
     best = min(range(len(tried)), key=lambda i: scores[i][0])
+    # A large constant makes a wrong representation fit best; an error that is the same for every input gives it away.
+    plus = [i for i, rep in enumerate(tried) if scores[best][0] > 1 and _adds(rep, elements, here, there)]
+    best = plus[0] if plus else best
     excess, relative, floor = scores[best]
     gram = _gram_excess(elements, group, here, there, low) if excess > 1.0 else None
     centred = "translation" in moving_parts(elements, group)
-    return Place(event, tried[best], excess, relative, floor, gram, centred)
+    return Place(event, tried[best], excess, relative, floor, gram, centred, bool(plus))
+
+
+def _adds(rep: Representation, elements: Elements, here: Tensor, there: Tensor) -> bool:
+    """Whether h(gx) - rho(g) h(x) is the same for every input, beside an h that is not."""
+    if is_constant(here.unsqueeze(0)):
+        return False
+    try:
+        return is_constant(there - rep.act(elements, here.expand_as(there)))
+    except (InputError, RuntimeError, IndexError):  # a guess that does not even fit the shape
+        return False
 
 
 def _excess(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -11,10 +10,8 @@ from torch import Tensor
 from assay.audits.symmetry.candidates import candidates
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.localise import Location
+from assay.audits.symmetry.rounding import VANISHES
 from assay.errors import InputError
-
-VANISHES = math.sqrt(torch.finfo(torch.float64).eps)
-"""Below this share of the error something is float64 rounding: no defect leaves it by chance."""
 
 
 def edge_map(location: Location, group: Group) -> Tensor | None:
@@ -25,15 +22,6 @@ def edge_map(location: Location, group: Group) -> Tensor | None:
         if gap.ndim >= 4 and min(gap.shape[-2:]) >= 3
     ]
     return next((one for one in maps if is_ring(one)), maps[0] if maps else None)
-
-
-def added_constant(location: Location, group: Group) -> bool:
-    """Whether under some representation the error is the same for every input: something was added to the output.
-
-    A large constant makes a wrong representation fit best, so all of them are tried; an error that does not depend on
-    the input to float64 rounding is no coincidence.
-    """
-    return any(is_constant(gap) for gap in residuals(location, group))
 
 
 def residuals(location: Location, group: Group) -> Iterator[Tensor]:
@@ -51,12 +39,6 @@ def residuals(location: Location, group: Group) -> Iterator[Tensor]:
             yield there - rep.act(location.elements, here.expand_as(there))
         except (InputError, RuntimeError, IndexError):  # a guess that does not fit the shape
             continue
-
-
-def is_constant(gap: Tensor) -> bool:
-    """Whether an error [elements, inputs, ...] is the same for every input."""
-    varies = gap - gap.mean(dim=1, keepdim=True)
-    return gap.shape[1] > 1 and float(varies.abs().max()) <= VANISHES * float(gap.abs().max())
 
 
 def is_ring(edge: Tensor) -> bool:

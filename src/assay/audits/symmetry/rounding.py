@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,15 @@ from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.representations import Representation
 from assay.audits.symmetry.subject import Leaves, Subject, difference, exact
 from assay.seeding import torch_generator
+
+VANISHES = math.sqrt(torch.finfo(torch.float64).eps)
+"""Below this share of an error something is float64 rounding: no defect leaves it by chance."""
+
+
+def is_constant(gap: Tensor) -> bool:
+    """Whether an error [elements, inputs, ...] is there and the same for every input: something was added."""
+    varies, size = gap - gap.mean(dim=1, keepdim=True), float(gap.abs().max())
+    return gap.shape[1] > 1 and size > 0 and float(varies.abs().max()) <= VANISHES * size
 
 
 def norms(gap: Tensor, rows: bool) -> Tensor:

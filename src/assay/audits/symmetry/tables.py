@@ -163,17 +163,19 @@ def _layers(facts: Facts, location: Location) -> Table:
                 "untested" if place.gram_excess is None else "kept" if place.gram_excess <= 1 else "breaks",
                 None if other is None or other.alone is None else "holds" if other.alone <= 1 else "breaks",
                 None if other is None or other.restored is None else 1 - other.restored,
+                "holds" if place.consistent else "breaks",
             )
         )
     unusual = location.first_unexpected.event.label if location.first_unexpected else "none"
     note = (
         "A: does some representation fit? B: are inner products kept (tested where A fails)? C: the module alone. "
-        "D: share of the final error that goes away if its output is put right. "
+        "D: share of the final error that goes away if its output is put right. The verdict is that of A, or of B for "
+        "features of a kind that A does not know. "
         f"First module inconsistent with every representation: {location.where if location.first else 'none'}. "
         f"First inconsistent with the usual ones: {unusual}. "
         "Operations outside modules are blamed on the module whose code runs them."
     )
-    columns = ("module", "type", "best representation", "error", "rounding", "A", "B", "C", "D")
+    columns = ("module", "type", "best representation", "error", "rounding", "A", "B", "C", "D", "verdict")
     return Table(title=f"Layers under {location.generator}", columns=columns, rows=tuple(rows), note=note)
 
 
