@@ -67,15 +67,16 @@ def by_arm(records: Iterable[Record]) -> dict[str, dict[int, Record]]:
 def compare_all(records: Iterable[Record]) -> list[Comparison]:
     """Every published figure beside the runs of its arm."""
     arms = by_arm(records)
-    return [compare(figure, arms.get(figure.arm, {})) for figure in FIGURES]
+    return [compare(figure, arms.get(figure.arm, {}), arms.get("frozen", {})) for figure in FIGURES]
 
 
-def compare(figure: Figure, runs: Mapping[int, Record]) -> Comparison:
-    """One figure beside its runs."""
-    seeds = tuple(sorted(runs))
+def compare(figure: Figure, runs: Mapping[int, Record], frozen: Mapping[int, Record] | None = None) -> Comparison:
+    """One figure beside its runs; a gain is paired with the frozen baseline of the same seed."""
+    gain = figure.quantity == "gain over frozen"
+    seeds = tuple(sorted(runs.keys() & (frozen or {}).keys() if gain else runs))
     if not seeds:
         return Comparison(figure, (), (), None, None, "not run")
-    values = tuple(quantity(runs[seed], figure) for seed in seeds)
+    values = tuple(quantity(runs[s], figure) - (float((frozen or {})[s]["accuracy"]) if gain else 0) for s in seeds)
     epochs = int(runs[seeds[0]]["setting"]["epochs"])
     note = "" if epochs == figure.epochs else f"; ours after {epochs} epochs, published after {figure.epochs}"
     if figure.below:
@@ -101,8 +102,12 @@ def quantity(record: Record, figure: Figure) -> float:
     """The value of a record that a published figure speaks of."""
     found = record["diagnostics"]
     match figure.quantity:
-        case "accuracy":
+        case "accuracy" | "gain over frozen":
             return float(record["accuracy"])
+        case "mean cosine":
+            return _mean(found["cosine"][1:])
+        case "mean null cosine":
+            return _mean(found["null_mean"][1:])
         case "|h_L|":
             return float(found["norms"][-1])
         case "|g_L|":
@@ -111,6 +116,10 @@ def quantity(record: Record, figure: Figure) -> float:
             return float(max(found["growth"]))
         case "cosine":
             return float(found["clamped_cosine"][figure.depth or 0])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def correct_rows(runs: Mapping[int, Record]) -> dict[int, list[bool]]:
@@ -129,6 +138,6 @@ def _decide(figure: Figure, values: Sequence[float], seeds: Sequence[int]) -> st
         return stats.reproduces(
             [math.log10(v) for v in values], math.log10(figure.value), margin=DECADE_MARGIN, unit="decades", seeds=seeds
         )
-    margin = ACCURACY_MARGIN if figure.quantity == "accuracy" else COSINE_MARGIN
+    margin = COSINE_MARGIN if "cosine" in figure.quantity else ACCURACY_MARGIN
     count = None if figure.sd is None else 3
     return stats.reproduces(values, figure.value, margin=margin, reference_sd=figure.sd, reference_n=count, seeds=seeds)

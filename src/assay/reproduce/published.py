@@ -22,7 +22,9 @@ class Figure:
     """One published number of one arm; ``depth`` is an index into h_0 ... h_L where the quantity has one."""
 
     arm: str
-    quantity: Literal["accuracy", "|h_L|", "|g_L|", "largest growth", "cosine"]
+    quantity: Literal[
+        "accuracy", "gain over frozen", "|h_L|", "|g_L|", "largest growth", "cosine", "mean cosine", "mean null cosine"
+    ]
     value: float
     sd: float | None = None
     epochs: int = 100
@@ -47,8 +49,11 @@ FIGURES = (
     Figure("fa-block", "|h_L|", 1e5),
     Figure("fa-block", "|g_L|", 9e-7),
     *(Figure("fa-block", "cosine", value, depth=d) for d, value in enumerate((0.016, 0.072, -0.085, 0.997), start=1)),
+    Figure("fa-block", "gain over frozen", 0.052),
     Figure("dfa-block", "accuracy", 0.306, 0.008),
     Figure("dfa-block", "accuracy", 0.308, epochs=30),
+    Figure("dfa-block", "accuracy", 0.301, epochs=30),
+    Figure("dfa-block", "gain over frozen", -0.043),
     Figure("dfa-block", "|h_L|", 4e8),
     Figure("dfa-block", "|g_L|", 4e-9),
     Figure("dfa-block", "largest growth", 1.9e3),
@@ -58,6 +63,17 @@ FIGURES = (
     Figure("dfa-block-lambda0.0001", "|h_L|", 2.2e4, epochs=30),
     Figure("dfa-block-lambda0.01", "accuracy", 0.36, epochs=30),
     Figure("dfa-block-lambda0.01", "|h_L|", 4e4, epochs=30),
+    Figure("dfa-block-lambda0.01", "mean cosine", 0.1627, epochs=30),
+    Figure("dfa-block-lambda0.01", "mean null cosine", 0.0022, epochs=30),
     Figure("dfa-block-lambda0.1", "accuracy", 0.349, epochs=30),
     Figure("dfa-block-lambda0.1", "|h_L|", 1.2e4, epochs=30),
+    Figure("ep", "accuracy", 0.316, 0.037),
+    Figure("ep", "|g_L|", 2e-4),
+    Figure("vit-dfa-block", "accuracy", 0.237),
+    Figure("resmlp-without-ln-dfa-block", "accuracy", 0.327),
 )
+
+PUBLISHED_VERDICTS = {"bp": ("PASS", "nothing"), "fa-block": ("PASS", "nothing"), "dfa-block": ("FAIL", "D1, D2, D3")}
+"""What the source concludes of each arm by its own rule, and which diagnostics fired."""
+LADDER_CLIMB = (0.22, 0.23)
+"""How much backprop gains from no trained block to all, published as a range; DFA is best with none."""

@@ -26,7 +26,7 @@ def tapped(model: nn.Module, blocks: Blocks, visit: Visit, *, first: bool = Fals
 
     def at_input(depth: int) -> Callable[..., Any]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            h = first_tensor((args, kwargs))
+            h = args[0] if args and isinstance(args[0], Tensor) else first_tensor((args, kwargs))
             new = visit(depth, h) if h is not None else None
             if h is None or new is None or new is h:
                 return None
