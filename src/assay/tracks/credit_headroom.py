@@ -45,7 +45,10 @@ class Headroom:
         return training.train_arm(rule, trial.seed, task=task)
 
     def decide(self, outcomes: Outcomes) -> Finding:
-        """PASS if the published rule fails backprop on digits and ours says "no headroom", both controls told."""
+        """PASS if the published rule fails backprop on digits and ours says "no headroom", both controls told.
+
+        FAIL if ours decides where it should not; undecided if these seeds happen to clear the published limit.
+        """
         from assay.audits.credit.depth import judge_utility
         from assay.audits.credit.published import UTILITY_MARGIN
 
@@ -65,7 +68,7 @@ class Headroom:
         return Finding(
             subject="Backprop on digits",
             claim="",
-            verdict=Verdict.PASS if published_fails and ours else Verdict.FAIL,
+            verdict=Verdict.FAIL if not ours else Verdict.PASS if published_fails else Verdict.INCONCLUSIVE,
             reason=f"published D3 {'fires' if published_fails else 'is quiet'} on backprop; ours: {digits.reason}",
             key_finding=f"published D3 {'fires' if published_fails else 'is quiet'} on backprop ({digits.reason}).",
             headline="backprop minus frozen",

@@ -43,7 +43,10 @@ class Penalty:
         return training.train_arm(rule.get(trial.arm, "fa"), trial.seed, penalty=penalty)
 
     def decide(self, outcomes: Outcomes) -> Finding:
-        """PASS if the penalty tames the growth at every seed and penalised blocks are still not useful."""
+        """PASS if the penalty tames the growth at every seed and penalised blocks still end below frozen ones.
+
+        FAIL if the growth is not tamed, or was none to begin with, or if penalised blocks beat frozen ones.
+        """
         from assay.audits.credit.depth import judge_utility
 
         if gone := training.missing(outcomes, ARMS):
@@ -59,12 +62,13 @@ class Penalty:
         told = (f"growth {min(plain):.3g} to {max(plain):.3g} without the penalty, {min(penalised):.3g} to "
                 f"{max(penalised):.3g} with it; {utilities['penalised'].reason}")
         gap = utilities["penalised"].gap
+        useful = gap is not None and gap.interval is not None and gap.interval.low > 0
         backprop_growth = max(outcomes.values("control: backprop", "growth"))
         good = utilities["control: backprop"].verdict is not Verdict.FAIL and backprop_growth <= TAMED
         return Finding(
             subject="Block-level DFA with a penalty, on digits",
             claim="",
-            verdict=Verdict.PASS if tamed and useless else Verdict.FAIL if not tamed else Verdict.INCONCLUSIVE,
+            verdict=Verdict.PASS if tamed and useless else Verdict.FAIL if useful or not tamed else Verdict.INCONCLUSIVE,
             reason=told,
             key_finding=told,
             headline="penalised DFA minus frozen",

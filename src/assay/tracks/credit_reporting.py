@@ -40,7 +40,10 @@ class StandardReporting:
         return training.train_arm(RULES[trial.arm], trial.seed)
 
     def decide(self, outcomes: Outcomes) -> Finding:
-        """PASS if standard reporting accepts DFA at every seed and the protocol rejects it, both controls told."""
+        """PASS if standard reporting accepts DFA at every seed and the protocol rejects it, both controls told.
+
+        FAIL if standard reporting rejects it too, or if its blocks turn out better than frozen ones.
+        """
         from assay.audits.credit.depth import judge_utility
 
         if gone := training.missing(outcomes, ARMS):
@@ -53,7 +56,8 @@ class StandardReporting:
         caught = utilities["dfa"].verdict is Verdict.FAIL
         misses = standard.verdict is Verdict.PASS
         gap = utilities["dfa"].gap
-        verdict = Verdict.PASS if caught and misses else Verdict.FAIL if not misses else Verdict.INCONCLUSIVE
+        useful = gap is not None and gap.interval is not None and gap.interval.low > 0
+        verdict = Verdict.PASS if caught and misses else Verdict.FAIL if useful or not misses else Verdict.INCONCLUSIVE
         return Finding(
             subject="Block-level DFA on digits",
             claim="",
