@@ -48,10 +48,11 @@ def audit_kernel(
     """Whether ``kernel`` computes what the NumPy reference computes, state by state and gradient by gradient.
 
     A kernel is ``eager``, ``fast`` or ``population``, or any function from a ``Problem`` to an ``Answer`` (see
-    ``assay.audits.kernel_problems``): arrays in, arrays out, whatever runs in between. It is asked for layered and
-    looped networks, fresh and trained, in each precision; every unit after every sweep and every parameter's gradient
-    is compared. Tolerances are derived from the dtype, the number and size of the terms, the depth and the contraction.
-    With ``controls`` kernels with one planted mistake each are asked the same questions and must be rejected.
+    ``assay.audits.kernel_problems``): arrays in, arrays out, whatever runs in between. It is asked for layered, looped,
+    convolutional and attention networks, fresh and trained, in each precision; every unit after every sweep and every
+    parameter's gradient is compared. Tolerances are derived from the dtype, the number and size of the terms, the depth
+    and the contraction. With ``controls`` kernels with one planted mistake each are asked the same questions and must
+    be rejected.
 
     It does not show that the networks learn, nor anything about shapes that were not asked for.
 
@@ -91,7 +92,8 @@ def audit_kernel(
         controls=told,
         limitations=(
             "Small networks (16 units a layer); errors grow with the width as its square root.",
-            "The population kernel has no looped form: on looped networks it is the fast one.",
+            "Only layered networks have a population form; elsewhere the population kernel is the fast one, and of "
+            "convolution and attention both are the pure sweeps.",
         ),
         varied=("weights", "trained and untrained", "inputs", *precisions),
     )  # fmt: skip

@@ -10,14 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.audits.kernel_problems import Answer, Array, Kernel, Problem, Steps, oracle
-from assay.models import EnergyMLP, LoopedMLP
+from assay.audits.kernel_problems import Answer, Array, Kernel, Model, Problem, Steps, oracle
+from assay.models import EnergyAttention, EnergyConv, EnergyMLP, LoopedMLP
 from assay.models.equilibrium import EquilibriumModule
 from assay.protocols import Nudge, State
 from assay.rules import EqProp
 from assay.solvers.layers import Layers
 from assay.solvers.population import population_gradient, stack
 from assay.solvers.reference import LayeredReference, LoopedReference
+from assay.solvers.reference_attention import AttentionReference
+from assay.solvers.reference_conv import ConvReference
 
 
 def eager(problem: Problem) -> Answer:
@@ -70,7 +72,7 @@ _KINDS = ("weights", "biases")
 def rounded(problem: Problem) -> Answer:
     """The oracle with its inputs and results rounded to the precision of the problem: what no kernel can avoid."""
     exact = oracle(problem)
-    dtype = problem.x.dtype
+    dtype = problem.dtype
 
     def cut(steps: Steps) -> Steps:
         return [[layer.astype(dtype) for layer in step] for step in steps]
@@ -107,7 +109,12 @@ def _transposed(net: Any) -> Any:
     if isinstance(net, LoopedReference):
         # A tied loop is its own transpose; the same slip there swaps the rows of the input weights.
         return replace(net, w_in=net.w_in[::-1].copy())
-    return replace(net, weights=(net.weights[0], net.weights[1].T.copy(), *net.weights[2:]))
+    if isinstance(net, AttentionReference):
+        # Neither map is square there: the slip is to take keys for values.
+        return replace(net, project=np.roll(net.project, net.tokens.shape[1], axis=0))
+    # Of a kernel the slip is to leave out the flip that turns a convolution into its transpose.
+    turned = net.weights[1][:, :, ::-1, ::-1] if isinstance(net, ConvReference) else net.weights[1].T
+    return replace(net, weights=(net.weights[0], turned.copy(), *net.weights[2:]))
 
 
 def _dropped_bias(net: Any) -> Any:
@@ -119,10 +126,10 @@ def _dropped_bias(net: Any) -> Any:
 def _one_short(problem: Problem) -> Answer:
     """Every state one sweep late: the k-th reported is the (k-1)-th computed."""
     answer = rounded(problem)
-    net, x = problem.cast("float64").network, problem.x.astype(np.float64)
+    net, x = problem.cast("float64").network, problem.cast("float64").x
     first: Any = net.start(x)
     before = [first] if isinstance(first, np.ndarray) else first
-    late = [[layer.astype(problem.x.dtype) for layer in before], *answer.free[:-1]]
+    late = [[layer.astype(problem.dtype) for layer in before], *answer.free[:-1]]
     return replace(answer, free=late)
 
 
@@ -134,11 +141,11 @@ def _gradient_changed(change: Callable[[str, Array], Array]) -> Kernel:
     return kernel
 
 
-def _model(problem: Problem) -> EnergyMLP | LoopedMLP:
+def _model(problem: Problem) -> Model:
     """The model with the problem's weights, in its precision; a loop's weights are used as they are."""
     net = problem.network
-    dtype = torch.from_numpy(problem.x).dtype
-    model: EnergyMLP | LoopedMLP
+    dtype = torch.from_numpy(np.zeros((), problem.dtype)[None]).dtype
+    model: Model
     values: tuple[Array, ...]
     parameters: tuple[Tensor, ...]
     if isinstance(net, LoopedReference):
@@ -146,6 +153,19 @@ def _model(problem: Problem) -> EnergyMLP | LoopedMLP:
         model = LoopedMLP(width, hidden, problem.classes, spectral_norm=False, activation=net.activation)
         values = (net.w_in, net.b, net.w, net.w_out, net.b_out)
         parameters = (model.input.weight, model.input.bias, model.loop.weight, model.output.weight, model.output.bias)
+    elif isinstance(net, ConvReference):
+        channels, size = [len(w) for w in net.weights[:-1]], net.weights[0].shape[-1]
+        model = EnergyConv(problem.x.shape[1:], channels, classes=problem.classes, kernel=size, pooling=net.pooling,
+                           gamma=net.gamma, activation=net.activation)  # fmt: skip
+        values = tuple(array for pair in zip(net.weights, net.biases, strict=True) for array in pair)
+        parameters = tuple(model.parameters())
+    elif isinstance(net, AttentionReference):
+        (vocabulary, width), hidden = net.tokens.shape, len(net.biases[0])
+        model = EnergyAttention(vocabulary, length=len(net.positions), classes=problem.classes, width=width,
+                                heads=net.heads, layers=net.depth, hidden=hidden, gamma=net.gamma)  # fmt: skip
+        pairs = (array for pair in zip(net.weights, net.biases, strict=True) for array in pair)
+        values = (net.tokens, net.positions, net.project, *pairs)
+        parameters = tuple(model.parameters())
     else:
         widths = [net.weights[0].shape[1], *(len(bias) for bias in net.biases)]
         model = EnergyMLP(widths, gamma=abs(net.gamma), activation=net.activation, readout=net.readout)
@@ -161,19 +181,19 @@ def _model(problem: Problem) -> EnergyMLP | LoopedMLP:
 Mover = Callable[[Any, State, int, "Nudge | None"], State]
 
 
-def _stepwise(problem: Problem, model: EnergyMLP | LoopedMLP, move: Mover, *, autograd: bool) -> Answer:
+def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) -> Answer:
     x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
     with torch.no_grad():
         clamped: Any = model.clamp(x)
         free = [move(clamped, model.start(clamped), k + 1, None) for k in range(problem.sweeps[0])]
         nudged = {}
         for sign in (1, -1):
-            pull = Nudge(torch.full((len(x),), sign * problem.beta, dtype=x.dtype), y)
+            pull = Nudge(torch.full((len(x),), sign * problem.beta, dtype=free[0][0].dtype), y)
             steps = range(problem.sweeps[1])
             nudged[sign] = [move(clamped, tuple(s.clone() for s in free[-1]), k + 1, pull) for k in steps]
         output = model.logits(free[-1]).numpy()
         if autograd:
-            weight = torch.full((len(x),), 1 / (2 * problem.beta * len(x) * model.loss_scale), dtype=x.dtype)
+            weight = torch.full((len(x),), 1 / (2 * problem.beta * len(x) * model.loss_scale), dtype=free[0][0].dtype)
             model.add_readout_gradient(free[-1], y)
             EquilibriumModule.add_energy_gradient(model, clamped, nudged[1][-1], weight)
             EquilibriumModule.add_energy_gradient(model, clamped, nudged[-1][-1], -weight)
@@ -183,17 +203,17 @@ def _stepwise(problem: Problem, model: EnergyMLP | LoopedMLP, move: Mover, *, au
     return Answer([_numpy(s) for s in free], steps_of[1], steps_of[-1], output, _gradients(model))
 
 
-def _swept(model: EnergyMLP | LoopedMLP, clamped: Any, state: State, sweeps: int, nudge: Nudge | None) -> State:
+def _swept(model: Model, clamped: Any, state: State, sweeps: int, nudge: Nudge | None) -> State:
     for _ in range(sweeps):
         state = model.sweep(clamped, state, nudge)
     return state
 
 
-def _relaxed(model: EnergyMLP | LoopedMLP, clamped: Any, state: State, sweeps: int, nudge: Nudge | None) -> State:
+def _relaxed(model: Model, clamped: Any, state: State, sweeps: int, nudge: Nudge | None) -> State:
     return model.relax(clamped, state, sweeps=sweeps, nudge=nudge).value
 
 
-def _gradients(model: EnergyMLP | LoopedMLP) -> dict[str, Array]:
+def _gradients(model: Model) -> dict[str, Array]:
     def grad(parameter: Tensor) -> Array:
         return np.zeros(tuple(parameter.shape)) if parameter.grad is None else parameter.grad.numpy()
 
@@ -201,15 +221,18 @@ def _gradients(model: EnergyMLP | LoopedMLP) -> dict[str, Array]:
         pairs = (("w_in", model.input.weight), ("b", model.input.bias), ("w", model.loop.weight),
                  ("w_out", model.output.weight), ("b_out", model.output.bias))  # fmt: skip
         return {name: grad(parameter) for name, parameter in pairs}
-    layers: list[Any] = list(model.layers)
-    return {
+    layers: list[Any] = [*model.layers, model.output] if isinstance(model, EnergyConv) else list(model.layers)
+    named: dict[str, Any] = {}
+    if isinstance(model, EnergyAttention):
+        named = {"tokens": model.tokens, "positions": model.positions, "project": model.project.weight}
+    return {name: grad(parameter) for name, parameter in named.items()} | {
         f"{kind}.{i}": grad(getattr(layer, kind[:-1] if kind == "weights" else "bias"))
         for i, layer in enumerate(layers)
         for kind in _KINDS
     }
 
 
-def _layers(model: EnergyMLP | LoopedMLP) -> Layers:
+def _layers(model: Model) -> Layers:
     return cast(EnergyMLP, model).as_layers()
 
 

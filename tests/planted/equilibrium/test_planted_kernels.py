@@ -32,7 +32,11 @@ def test_every_kernel_of_the_library_matches_the_reference(kernel: str, asked: t
         "w",
         "w_out",
         "b_out",
+        "tokens",
+        "positions",
+        "project",
     }
+    assert finding.checks[1].verdict is Verdict.PASS, finding.checks[1].reason
 
 
 @pytest.mark.parametrize("mistake", sorted(planted()))
