@@ -50,9 +50,7 @@ def audit_symmetry(
         transforms=transforms,
         skip=tuple(skip or ()),
     )
-    from assay.audits.symmetry.template import seed_template
-
-    typer.echo(seed_template(finding))
+    typer.echo(shown(finding, versus=against is not None))
     finish(finding, out)
 
 
@@ -83,9 +81,23 @@ def run(
     }  # fmt: skip
     if against is not None:
         found = compare(_made(against), _made(model), data, spec, **how)
-        return found.model_copy(update={"rerun": f"{rerun} --against {against}"})
+        names = {"rerun": f"{rerun} --against {against}", "subject": f"{model} against {against}"}
+        return found.model_copy(update=names)
     found = audit(_made(model), data, spec, **how, skip=skip, name=model)
     return found.model_copy(update={"rerun": rerun})
+
+
+def shown(finding: Finding, *, versus: bool = False) -> str:
+    """The finding as text: the seed's template, or one line per generator for two models."""
+    if not versus:
+        from assay.audits.symmetry.template import seed_template
+
+        return seed_template(finding)
+    lines = [f"{finding.subject}: {finding.verdict}", finding.reason]
+    for table in finding.tables:
+        for generator, output, old, new, before, after, _ in table.rows:
+            lines.append(f"- {generator}, {output}: {old} (max {before:.3g}) -> {new} (max {after:.3g})")
+    return "\n".join(lines)
 
 
 def _made(path: str) -> Any:

@@ -29,12 +29,7 @@ def measurements(facts: Facts) -> list[Measurement]:
             Measurement(name="error / rounding bound", value=worst.judgement.excess, n=n, region=region, note=note)
         )
         found += _overall(facts, n)
-        for test in facts.tests:
-            name = f"{test.generator}, {test.errors.output}"
-            errors, fair = test.errors, test.errors.sampled
-            found += summarise(
-                errors.relative[fair], errors.cluster[fair], errors.worst, name=name, seed=facts.options.seed
-            )
+        found += _quantiles(facts, worst)
         if not facts.broken and n > 1:
             value = rare_bound(n)
             found.append(
@@ -60,6 +55,7 @@ def tables(facts: Facts) -> list[Table]:
     found = []
     if facts.tests:
         found.append(_end_to_end("End to end", facts.tests))
+        found.append(_intervals(facts))
         found.append(power_table(facts))
     if facts.special:
         found.append(_end_to_end("Special elements", facts.special))
@@ -80,6 +76,26 @@ def tables(facts: Facts) -> list[Table]:
             Table(title="Other conditions", columns=("condition", "verdict", "max relative error"), rows=tuple(again))
         )
     return found
+
+
+def _quantiles(facts: Facts, test: Test) -> list[Measurement]:
+    errors, fair = test.errors, test.errors.sampled
+    name = f"{test.generator}, {errors.output}"
+    return summarise(errors.relative[fair], errors.cluster[fair], errors.worst, name=name, seed=facts.options.seed)
+
+
+def _intervals(facts: Facts) -> Table:
+    """Quantiles of every test with their intervals; the measurements hold those of the worst test only."""
+    rows = []
+    for test in facts.tests:
+        texts = []
+        for one in _quantiles(facts, test)[:-1]:
+            interval = f" [{one.interval.low:.2g}, {one.interval.high:.2g}]" if one.interval is not None else ""
+            texts.append(f"{one.value:.2g}{interval}")
+        rows.append((test.generator, test.errors.output, *texts))
+    note = "relative errors of the float64 sample; 95 % intervals by a bootstrap over inputs, from 10 inputs on"
+    columns = ("generator", "output", "median", "p95", "p99")
+    return Table(title="Quantiles with intervals", columns=columns, rows=tuple(rows), note=note)
 
 
 def _overall(facts: Facts, n: int) -> list[Measurement]:

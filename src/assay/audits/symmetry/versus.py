@@ -59,6 +59,7 @@ def against(
         claim=f"the new model is symmetric under {symmetry.group.name} where the old one is not ({symmetry})",
         verdict=verdict,
         reason=reason,
+        headline=max(found, key=lambda one: one.value or 0.0).name if found else None,
         measurements=tuple(found),
         tables=(table,) if table is not None else (),
         checks=tuple(checks),
