@@ -12,10 +12,11 @@ from assay.audits.symmetry import signatures
 from assay.audits.symmetry.causes import module_cause
 from assay.audits.symmetry.facts import EVERYTHING, Facts
 from assay.audits.symmetry.isolate import MOST_MODULES
-from assay.audits.symmetry.localise import Location
+from assay.audits.symmetry.localise import CLOSE, Location
 from assay.audits.symmetry.residual import edge_map, is_ring
 from assay.audits.symmetry.scripts import script
 from assay.audits.symmetry.signatures import Signature
+from assay.audits.symmetry.tolerance import ESTIMATE_SAFETY
 from assay.results import Issue
 
 RARE = 0.2
@@ -50,7 +51,11 @@ def limitations(facts: Facts) -> list[str]:
     if undeclared:
         found.append(f"outputs without a declared representation are untested: {', '.join(undeclared)}")
     if subject.high is None:
-        found.append(f"no float64 run ({subject.high_problem}): rounding is estimated, small breaks may hide in it")
+        found.append(
+            f"no float64 run ({subject.high_problem}): rounding is estimated by moving weights and inputs by one "
+            f"rounding, and only {ESTIMATE_SAFETY:g} times the estimate, a factor set by hand, is called broken: small "
+            "breaks may hide in it"
+        )
     if not subject.rows and len(subject.cases) == 1 and not facts.stopped:
         found.append("one input only: nothing can be said about other inputs; give a list of inputs or a callable")
     fixed = [one for _, one in facts.sizes if one.problem]
@@ -60,6 +65,12 @@ def limitations(facts: Facts) -> list[str]:
         found.append("inputs and elements were drawn at random; adversarial=N searches for worse ones")
     if any(len(results) >= MOST_MODULES for results in facts.isolated.values()):
         found.append(f"only the first {MOST_MODULES} module calls were tested in isolation and by restoration (C, D)")
+    excused = [p.event.label for one in facts.locations.values() for p in one.places if p.consistent and not p.fits]
+    if excused:
+        found.append(
+            f"no known representation describes the features of {', '.join(dict.fromkeys(excused[:3]))}; they were "
+            f"excused because they keep inner products and no candidate comes within {CLOSE:g} (set by hand)"
+        )
     if facts.locations and facts.broken:
         found.append("operations outside modules are blamed on the module whose code runs them")
     return found
