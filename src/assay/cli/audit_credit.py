@@ -40,7 +40,7 @@ def audit_credit(
     seeds: Annotated[int, typer.Option(help="Seeds of the baselines.")] = 3,
     samples: Annotated[int, typer.Option(help="Test samples audited.")] = 128,
     seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report, or one .html, .md, .json or .xml file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report, or an .html, .md, .json or .xml.")] = None,
 ) -> None:
     """Does the learning signal reach every block, can it be measured, and does training the blocks pay?
 
@@ -103,7 +103,8 @@ def run(
             f" --weights {weights}" if weights else "",
             f" --blocks '{blocks}'" if blocks else "",
             f" --feedback {feedback}" if feedback else "",
-            f" --epochs {epochs}" if epochs else "",
+            f" --epochs {epochs} --seeds {seeds}" if epochs else "",
+            f" --samples {samples}",
         ]
     )
     return found.model_copy(

@@ -33,7 +33,8 @@ class FeedbackAlignment:
 
     ``feedback`` says what B is, at layer level with ``kind="fa"``: ``random``; the signs of the weight with one size
     (``sign``, uSF), with fixed random sizes (``sign-fixed``, frSF) or sizes redrawn every step (``sign-batch``, brSF);
-    ``kolen-pollack``, where B gets the gradient of W: hand ``rule.parameters()`` to the optimiser, with weight decay;
+    ``kolen-pollack``, where B gets the gradient of W and learns beside it: ``assay.train`` does so, any other loop
+    hands ``rule.parameters()`` to the optimiser too; with weight decay;
     ``weights``, B = W, which is backprop and the proof that nothing else was changed.
 
     ``penalty`` (block level) adds lambda |f_l|^2 to the loss of each block, f_l being what the block writes.

@@ -81,13 +81,15 @@ def train(
     over the whole run, after a linear ``warmup`` over that fraction of the steps. ``input_noise`` is the standard
     deviation of Gaussian noise added to floating-point training inputs, and ``augment(x, generator)`` may change them
     in any other way. A loss that is not finite, or a relaxation that diverges, ends training with the reason in
-    ``result.diverged``: parameters are those of the last good step.
+    ``result.diverged``: parameters are those of the last good step. A rule with parameters of its own (the feedback of
+    Kolen-Pollack, which wants an optimiser with weight decay) has them trained along with the model's.
     ``test=False`` leaves the test part alone (its accuracy is then NaN), for searching settings on validation.
     """
     check_settings(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task, test=test)
     trained = [p for p in model.parameters() if p.requires_grad]
     if not trained:
         raise expected("a model with trainable parameters", given=type(model).__name__)
+    trained += rule.parameters() if isinstance(rule, Learning) else ()
     opt = optimiser(trained) if optimiser else torch.optim.Adam(trained, lr=learning_rate)
     batches = math.ceil(len(task.train) / batch_size)
     rates = torch.optim.lr_scheduler.LambdaLR(opt, rate_factor(schedule, steps=epochs * batches, warmup=warmup))
@@ -161,6 +163,13 @@ class Relaxing(Protocol):
     def last(self) -> Relaxed | None: ...
 
 
+@runtime_checkable
+class Learning(Protocol):
+    """A rule with parameters that learn beside the model's, as Kolen-Pollack feedback does."""
+
+    def parameters(self) -> Iterable[nn.Parameter]: ...
+
+
 class Relaxed(Protocol):
     """The end of a relaxation, as far as a training log needs it."""
 
@@ -186,7 +195,8 @@ def _step(
         return f"the loss is {loss}; lower the learning rate"
     progress.losses.append(loss)
     if clip_norm is not None:
-        nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], clip_norm)
+        ours = [p for group in opt.param_groups for p in group["params"] if p.grad is not None]
+        nn.utils.clip_grad_norm_(ours, clip_norm)
     opt.step()
     return None
 

@@ -63,12 +63,13 @@ class Penalty:
                 f"{max(penalised):.3g} with it; {utilities['penalised'].reason}")
         gap = utilities["penalised"].gap
         useful = gap is not None and gap.interval is not None and gap.interval.low > 0
+        verdict = Verdict.PASS if tamed and useless else Verdict.FAIL if useful or not tamed else Verdict.INCONCLUSIVE
         backprop_growth = max(outcomes.values("control: backprop", "growth"))
         good = utilities["control: backprop"].verdict is not Verdict.FAIL and backprop_growth <= TAMED
         return Finding(
             subject="Block-level DFA with a penalty, on digits",
             claim="",
-            verdict=Verdict.PASS if tamed and useless else Verdict.FAIL if useful or not tamed else Verdict.INCONCLUSIVE,
+            verdict=verdict,
             reason=told,
             key_finding=told,
             headline="penalised DFA minus frozen",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import assay
+from assay.protocols import Split
 from assay.rules.feedback import FeedbackAlignment
 from subjects import SUBJECTS, backprop, batch, gradients
 
@@ -140,3 +144,19 @@ def test_kolen_pollack_adds_to_gradients_already_there_and_leaves_a_frozen_pair_
     torch.testing.assert_close(model[2].weight.grad, 2 * once)
     torch.testing.assert_close(matrices["2.weight"].grad, 2 * once)
     assert matrices["4.weight"].grad is None and model[4].weight.grad is None
+
+
+def test_train_moves_kolen_pollack_feedback_along_with_the_weights() -> None:
+    """Equal steps, clipped together: W - B shrinks by (1 - lr * decay) per step, as the formula says."""
+    task = assay.tasks.digits(seed=0)
+    small = replace(task, train=Split(task.train.x[:160], task.train.y[:160]))
+    model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    rule = FeedbackAlignment(model, feedback="kolen-pollack", seed=1)
+
+    def distance() -> float:
+        return float((model[2].weight - rule.matrices.tensors["2.weight"]).detach().norm())
+
+    start = distance()
+    assay.train(model, small, rule, epochs=2, seed=0, batch_size=16, schedule="constant", clip_norm=0.5,
+                optimiser=lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=5.0), test=False)
+    assert distance() == pytest.approx(start * 0.95**20, rel=1e-3)

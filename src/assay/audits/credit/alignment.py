@@ -38,7 +38,10 @@ def can_redraw(rule: object) -> bool:
 
 @dataclass(frozen=True)
 class DepthAlignment:
-    """One depth: mean cosine with the true gradient, its standard error over samples, size ratio, and the null."""
+    """One depth: mean cosine with the true gradient, its standard error over samples, size ratio, and the null.
+
+    ``places`` is the number of depths judged together: chance gets one try at each, and 5 % over all of them.
+    """
 
     cosine: float
     error: float
@@ -46,6 +49,7 @@ class DepthAlignment:
     null_mean: float | None = None
     null_sd: float | None = None
     redraws: int = 0
+    places: int = 1
 
     @property
     def exact(self) -> bool:
@@ -62,17 +66,21 @@ class DepthAlignment:
 
     @property
     def critical(self) -> float:
-        """The z a signal must exceed to be told from chance at 5 %, one-sided, with this many redraws (Student t)."""
+        """The z above which a signal is told from chance at 5 % over all places (Bonferroni), one-sided.
+
+        Student's t where the spread comes from a few redraws, normal where it comes from the samples.
+        """
         from scipy import stats
 
-        return float(stats.t.ppf(0.95, max(1, self.redraws - 1)))
+        level = 1 - 0.05 / self.places
+        return float(stats.t.ppf(level, self.redraws - 1) if self.redraws > 1 else stats.norm.ppf(level))
 
     @property
     def aligned(self) -> bool | None:
         """Above the null band; None where it is exact by construction."""
         if self.exact:
             return None
-        return self.z > self.critical if self.z is not None else self.cosine > 1.645 * self.error
+        return self.z > self.critical if self.z is not None else self.cosine > self.critical * self.error
 
 
 def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> list[Tensor | None]:
@@ -114,19 +122,20 @@ def measure_alignment(
             ):
                 if signal is not None:
                     null.append(_mean_cosine(signal, gradient)[0])
+    places = sum(signal is not None for signal in signals)
     return tuple(
-        None if signal is None else _at_depth(signal, gradient, null)
+        None if signal is None else _at_depth(signal, gradient, null, places)
         for signal, gradient, null in zip(signals, truth.gradients, nulls, strict=True)
     )
 
 
-def _at_depth(signal: Tensor, gradient: Tensor, null: Sequence[float]) -> DepthAlignment:
+def _at_depth(signal: Tensor, gradient: Tensor, null: Sequence[float], places: int) -> DepthAlignment:
     cosine, error = _mean_cosine(signal, gradient)
     ratio = float((lengths(signal) / lengths(gradient)).nanmedian())
     if len(null) < 2:
-        return DepthAlignment(cosine, error, ratio)
+        return DepthAlignment(cosine, error, ratio, places=places)
     values = torch.tensor(null, dtype=torch.float64)
-    return DepthAlignment(cosine, error, ratio, float(values.mean()), float(values.std()), len(null))
+    return DepthAlignment(cosine, error, ratio, float(values.mean()), float(values.std()), len(null), places)
 
 
 def _mean_cosine(signal: Tensor, gradient: Tensor) -> tuple[float, float]:

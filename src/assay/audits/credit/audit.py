@@ -101,6 +101,8 @@ def _check_arguments(model: nn.Module, x: Tensor, y: Tensor) -> None:
         raise expected("tensors x and y", given=f"{type(x).__name__} and {type(y).__name__}")
     if y.is_floating_point() or y.dtype is torch.bool:
         raise expected("integer class targets", given=f"y of dtype {y.dtype}", do="use y.long()")
+    if x.is_floating_point() and not bool(x.isfinite().all()):
+        raise expected("finite inputs", given=f"x with {int((~x.isfinite()).sum())} values that are not")
     if len(x) != len(y) or len(x) < 2:
         raise expected("as many targets as inputs, at least two", given=f"{len(x)} inputs and {len(y)} targets")
 

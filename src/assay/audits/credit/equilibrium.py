@@ -1,8 +1,9 @@
-"""The same audit for models at rest: their layers of units are the stream, their adjoint state is the true gradient.
+"""The same audit for models at rest: their layers of units are the stream.
 
-At the fixed point s* = Phi(s*) the loss answers to a push on layer l of the units by a_l, where a = dl/ds +
-(dPhi/ds)^T a. A rule such as equilibrium propagation sends no tensor down a stream; its credit is read off the
-gradients it gives to the parameters of each layer.
+The credit of layer l is -ds_l/dbeta, how far its units move when the output is nudged: couplings are symmetric, so this
+is also how the loss answers to a force on those units (both are the inverse Hessian of the energy times dl/ds). The
+derivative of a sweep would not do, since a sweep may overwrite a layer before anything reads it. A rule such as
+equilibrium propagation sends no tensor down a stream; its own credit is read off the gradients it gives to parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from assay.audits.true_gradient import AT_REST, MOST_SWEEPS, settle, true_gradie
 from assay.errors import expected
 from assay.protocols import EquilibriumModel, Rule
 from assay.rules.feedback_discovery import Blocks
-from assay.solvers.relaxation import largest_change
 
 MANY = 10_000
 """A null known in closed form counts as this many redraws."""
@@ -42,11 +42,10 @@ def layers_at_rest(model: nn.Module) -> Blocks:
 
 
 def stream_at_rest(model: nn.Module, x: Tensor, y: Tensor, dtype: torch.dtype | None) -> Stream:
-    """The layers of units at rest and the gradient of each sample's loss there; ``dtype`` None is the model's own."""
+    """The layers of units at rest and each sample's credit there, -ds/dbeta; ``dtype`` None is the model's own."""
     twin, inputs = in_precision(model, x, dtype)
     if not isinstance(twin, EquilibriumModel):
         raise expected("an equilibrium model", given=type(model).__name__)
-    floor = AT_REST if dtype is torch.float64 else 10 * torch.finfo(inputs.dtype).eps
     state, residual, _ = settle(twin, inputs)
     if not math.isfinite(residual):
         raise expected(
@@ -54,20 +53,18 @@ def stream_at_rest(model: nn.Module, x: Tensor, y: Tensor, dtype: torch.dtype | 
             given=f"a last change of {residual}",
             do="audit_stability tells why it does not",
         )
-    with torch.enable_grad():
-        leaves = tuple(layer.detach().requires_grad_() for layer in state)
-        swept = twin.sweep(twin.clamp(inputs), leaves)
-        losses = twin.row_losses(twin.logits(leaves), y)
-        pull = _gradients(losses.sum(), leaves)
-        adjoint, moved, steps = pull, math.inf, 0
-        while moved > floor and steps < MOST_SWEEPS:
-            back = torch.autograd.grad(swept, leaves, adjoint, retain_graph=True, allow_unused=True)
-            before = adjoint
-            adjoint = tuple(p if b is None else p + b for p, b in zip(pull, back, strict=True))
-            moved, steps = largest_change(before, adjoint), steps + 1
-    return Stream(
-        tuple(s.detach().flatten(1) for s in state), tuple(a.detach().flatten(1) for a in adjoint), losses.detach()
-    )
+    if len(state) < 2 or not twin.symmetric:
+        raise expected(
+            "an equilibrium model with an energy and at least two layers of units",
+            given=f"{len(state)} layer(s), {'an' if twin.symmetric else 'no'} energy",
+            do="audit_gradient compares its gradient with the true one",
+        )
+    floor = AT_REST if dtype is torch.float64 else 10 * torch.finfo(state[0].dtype).eps
+    with torch.no_grad():
+        losses = twin.row_losses(twin.logits(state), y)
+        free = tuple(layer.clone() for layer in state)
+        moved = twin.tangent(twin.clamp(inputs), free, y, sweeps=MOST_SWEEPS, tolerance=floor).value
+    return Stream(tuple(s.flatten(1) for s in state), tuple(-m.flatten(1) for m in moved), losses)
 
 
 def parameter_alignment(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> dict[str, DepthAlignment]:
@@ -86,17 +83,12 @@ def parameter_alignment(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> d
             groups.setdefault(name.rpartition(".")[0] or name, []).append(
                 (given.detach().flatten(), truth.gradients[name].flatten())
             )
-    return {name: _alignment(pairs) for name, pairs in groups.items()}
+    return {name: _alignment(pairs, places=len(groups)) for name, pairs in groups.items()}
 
 
-def _alignment(pairs: list[tuple[Tensor, Tensor]]) -> DepthAlignment:
+def _alignment(pairs: list[tuple[Tensor, Tensor]], *, places: int) -> DepthAlignment:
     given, true = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     sizes = float(given.norm()), float(true.norm())
     cosine = float(given @ true) / (sizes[0] * sizes[1]) if min(sizes) > 0 else math.nan
     ratio = sizes[0] / sizes[1] if sizes[1] > 0 else math.nan
-    return DepthAlignment(cosine, math.nan, ratio, 0.0, len(given) ** -0.5, MANY)
-
-
-def _gradients(value: Tensor, leaves: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    found = torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)
-    return tuple(torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True))
+    return DepthAlignment(cosine, math.nan, ratio, 0.0, len(given) ** -0.5, MANY, places)

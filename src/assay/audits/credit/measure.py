@@ -56,7 +56,8 @@ def measure_credit(
     with explained(x):
         blocks = layers_at_rest(model) if at_rest else discover_blocks(model, x, glob=glob)
     if at_rest:
-        exact, plain = stream_at_rest(model, x, y, torch.float64), stream_at_rest(model, x, y, None)
+        with explained(x):
+            exact, plain = stream_at_rest(model, x, y, torch.float64), stream_at_rest(model, x, y, None)
     else:
         exact, plain = exact_stream(model, x, y, blocks), plain_stream(model, x, y, blocks)
     places = tuple(f"layer {i + 1}" if at_rest else f"h_{i}" for i in range(exact.depth + 1))

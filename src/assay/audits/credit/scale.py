@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,8 +25,8 @@ class Scale:
 
     @property
     def max_growth(self) -> float:
-        """The largest growth of any block: the published D1."""
-        return max(self.growth)
+        """The largest growth of any block: the published D1; NaN if any is."""
+        return next((value for value in self.growth if math.isnan(value)), max(self.growth))
 
     @property
     def absorbed(self) -> bool:
