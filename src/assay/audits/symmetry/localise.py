@@ -20,7 +20,7 @@ from assay.audits.symmetry.elements import Elements
 from assay.audits.symmetry.groups import Group
 from assay.audits.symmetry.layout import jittered
 from assay.audits.symmetry.representations import Linear, Representation
-from assay.audits.symmetry.rounding import is_constant
+from assay.audits.symmetry.rounding import VANISHES, is_constant
 from assay.audits.symmetry.subject import Leaves, Precision, Subject
 from assay.audits.symmetry.trace import Event, Pass, record
 from assay.errors import InputError
@@ -251,13 +251,16 @@ def _best(
 
 
 def _adds(rep: Representation, elements: Elements, here: Tensor, there: Tensor) -> bool:
-    """Whether h(gx) - rho(g) h(x) is the same for every input, beside an h that is not."""
-    if is_constant(here.unsqueeze(0)):
-        return False
+    """Whether h(gx) - rho(g) h(x) is the same for every input, at entries of h that are not.
+
+    Entries that are the same for every input (the norm of a normalised vector) tell nothing about rho.
+    """
+    varies = (there - there.mean(dim=1, keepdim=True)).abs() > VANISHES * there.abs().max()
     try:
-        return is_constant(there - rep.act(elements, here.expand_as(there)))
+        gap = there - rep.act(elements, here.expand_as(there))
     except (InputError, RuntimeError, IndexError):  # a guess that does not even fit the shape
         return False
+    return is_constant(gap * varies.any(dim=1, keepdim=True))
 
 
 def _excess(
