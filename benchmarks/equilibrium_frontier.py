@@ -102,8 +102,9 @@ def page(stored: dict[str, Any], *, rounds: int) -> str:
              "validation accuracy minus that of backprop of the feed-forward net at the same seed, in points, with a",
              "90 % paired t interval (each end a one-sided 95 % bound).",
              f"*Within {MARGIN}*: yes if the lower end is above -{MARGIN}, no if the upper end is below it, else",
-             "undecided; not corrected for the number of schedules. *Time*: CPU of one gradient of one batch over that of backprop, interleaved, minimum over",
-             "rounds; *at 512* with hidden width 512, 784 inputs, batch 128. As gamma goes to 0 a schedule of 1/1",
+             "undecided; not corrected for the number of schedules. *Time*: CPU of one gradient of one batch over",
+             "that of backprop, interleaved, minimum over rounds; *at 512* with hidden width 512, 784 inputs,",
+             "batch 128. As gamma goes to 0 a schedule of 1/1",
              "becomes one pass up and one pass down: backprop, found by relaxation.",
              ""]
     for network, settings in NETWORKS.items():
