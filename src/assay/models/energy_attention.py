@@ -64,7 +64,7 @@ class EnergyAttention(EquilibriumModule):
             raise expected("vocabulary, length, layers >= 1 and a width that is a multiple of heads",
                            given=f"vocabulary={vocabulary}, length={length}, layers={layers}, {width=}, {heads=}")
         if not 0 < gamma <= 1:
-            raise expected("gamma in (0, 1]", given=f"gamma={gamma}", do="0.1 settles within a few sweeps, 1 hardly ever")
+            raise expected("gamma in (0, 1]", given=f"gamma={gamma}", do="0.1 settles in a few sweeps, 1 hardly ever")
         super().__init__(classes=classes or vocabulary, readout="softmax", sweeps=sweeps, tolerance=tolerance)
         self.vocabulary, self.length, self.width, self.heads = vocabulary, length, width, heads
         self.gamma, self.attention = gamma, attention

@@ -96,8 +96,8 @@ def _peers(clean: list[Record], forward: list[Record], latent: list[Record], bac
     rows = [
         ("broken models found", *_row(forward, "caught")),
         ("latent and backward defects found", *_row(hidden, "caught", gradient=True)),
-        *[(f"recall, planted with magnitude {size:g}",
-           share([one for one in forward if one["magnitude"] == size], lambda one: one["caught"]), "100 %")
+        *[(f"found, planted with magnitude {size:g}",
+           *_row([one for one in forward if one["magnitude"] == size], "caught"))
           for size in sorted({one["magnitude"] for one in forward}, reverse=True)],
         ("false alarms on clean models", *_row(clean, "alarm", gradient=True)),
         (
