@@ -32,7 +32,7 @@ INPUTS, CLASSES = 784, 10
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("speed", "population"), default="speed")
-    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds; the minimum of each method counts")
+    parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds; the minimum of each method counts")
     parser.add_argument("--full", action="store_true", help="every width x depth x batch instead of one at a time")
     parser.add_argument("--write", action="store_true", help="write the table to docs/benchmarks/")
     options = parser.parse_args()
