@@ -9,12 +9,15 @@ Weights are (units, units below), rows of the batch come first, layers count fro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,7 @@ class LayeredReference:
         self, x: Array, state: list[Array], *, sweeps: int, beta: float = 0.0, y: Array | None = None
     ) -> list[list[Array]]:
         """The state after each of ``sweeps`` sweeps."""
-        states = []
-        for _ in range(sweeps):
-            state = self.sweep(x, state, beta=beta, y=y)
-            states.append(state)
-        return states
+        return repeated(lambda layers: self.sweep(x, layers, beta=beta, y=y), state, sweeps)
 
     def output(self, state: list[Array]) -> Array:
         """Logits, or the output units themselves."""
@@ -138,11 +137,7 @@ class LoopedReference:
 
     def trajectory(self, x: Array, h: Array, *, sweeps: int, beta: float = 0.0, y: Array | None = None) -> list[Array]:
         """The state after each of ``sweeps`` sweeps."""
-        states = []
-        for _ in range(sweeps):
-            h = self.sweep(x, h, beta=beta, y=y)
-            states.append(h)
-        return states
+        return repeated(lambda units: self.sweep(x, units, beta=beta, y=y), h, sweeps)
 
     def gradient(self, x: Array, y: Array, *, beta: float, sweeps: tuple[int, int]) -> dict[str, Array]:
         """Centered EP for a symmetric W: gradients with respect to w_in, b, w (all entries free), w_out and b_out."""
@@ -158,6 +153,15 @@ class LoopedReference:
             "w_out": error.T @ free,
             "b_out": error.sum(axis=0),
         }
+
+
+def repeated(sweep: Callable[[S], S], state: S, sweeps: int) -> list[S]:
+    """The state after each of ``sweeps`` sweeps."""
+    states = []
+    for _ in range(sweeps):
+        state = sweep(state)
+        states.append(state)
+    return states
 
 
 def activate(name: str, a: Array) -> Array:
@@ -183,9 +187,9 @@ def cost(name: str, s: Array) -> Array:
 
 
 def softmax(logits: Array) -> Array:
-    """Exponentials of each row over their sum."""
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    result: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+    """Exponentials over their sum, along the last axis."""
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    result: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
     return result
 
 

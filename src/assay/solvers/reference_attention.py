@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.solvers.reference import Array
+from assay.solvers.reference import Array, repeated, softmax
 
 Tokens = NDArray[np.int64]
 
@@ -44,7 +44,7 @@ class AttentionReference:
     def start(self, x: Tokens) -> list[Array]:
         """Ordinary attention, then a feed-forward pass."""
         q, k, v = self._clamped(x)
-        state = [self._join(_softmax(self.scale * q @ k.swapaxes(-1, -2)) @ v)]
+        state = [self._join(softmax(self.scale * q @ k.swapaxes(-1, -2)) @ v)]
         for layer in range(self.depth):
             state.append(np.tanh(state[-1] @ self.weights[layer].T + self.biases[layer]))
         return state
@@ -61,7 +61,7 @@ class AttentionReference:
             if layer < self.depth:
                 drive = drive + self.gamma * new[layer + 1] @ self.weights[layer]
             elif y is not None:
-                drive = drive + beta * (y - _softmax(self.output(new))) @ self.weights[-1]
+                drive = drive + beta * (y - softmax(self.output(new))) @ self.weights[-1]
             new[layer] = drive if layer == 0 else np.tanh(drive)
         return new
 
@@ -69,11 +69,7 @@ class AttentionReference:
         self, x: Tokens, state: list[Array], *, sweeps: int, beta: float = 0.0, y: Array | None = None
     ) -> list[list[Array]]:
         """The state after each of ``sweeps`` sweeps."""
-        states = []
-        for _ in range(sweeps):
-            state = self.sweep(x, state, beta=beta, y=y)
-            states.append(state)
-        return states
+        return repeated(lambda layers: self.sweep(x, layers, beta=beta, y=y), state, sweeps)
 
     def output(self, state: list[Array]) -> Array:
         """The logits of every position."""
@@ -88,7 +84,7 @@ class AttentionReference:
         items = x.size
         scale = 1 / (2 * beta * items * self.gamma**self.depth)
         gradients = {name: scale * (plus[name] - minus[name]) for name in plus}
-        error = (_softmax(self.output(free)) - y) / items
+        error = (softmax(self.output(free)) - y) / items
         gradients[f"weights.{self.depth}"] = np.einsum("blc,bld->cd", error, free[-1])
         gradients[f"biases.{self.depth}"] = error.sum(axis=(0, 1))
         return gradients
@@ -120,7 +116,7 @@ class AttentionReference:
         """softmax_j a (q_i . k_j + g h_i . v_j), (rows, heads, length, length)."""
         q, k, v = self._clamped(x)
         scores = q @ k.swapaxes(-1, -2) + self.gamma * self._split(h) @ v.swapaxes(-1, -2)
-        return _softmax(self.scale * scores)
+        return softmax(self.scale * scores)
 
     def _clamped(self, x: Tokens) -> tuple[Array, Array, Array]:
         """Queries, keys and values, (rows, heads, length, size)."""
@@ -135,9 +131,3 @@ class AttentionReference:
     def _join(self, heads: Array) -> Array:
         rows, count, length, size = heads.shape
         return heads.transpose(0, 2, 1, 3).reshape(rows, length, count * size)
-
-
-def _softmax(scores: Array) -> Array:
-    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    result: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
-    return result

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from assay.solvers.reference import Array, activate, softmax
+from assay.solvers.reference import Array, activate, repeated, softmax
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,7 @@ class ConvReference:
         self, x: Array, state: list[Array], *, sweeps: int, beta: float = 0.0, y: Array | None = None
     ) -> list[list[Array]]:
         """The state after each of ``sweeps`` sweeps."""
-        states = []
-        for _ in range(sweeps):
-            state = self.sweep(x, state, beta=beta, y=y)
-            states.append(state)
-        return states
+        return repeated(lambda layers: self.sweep(x, layers, beta=beta, y=y), state, sweeps)
 
     def output(self, state: list[Array]) -> Array:
         """The logits."""
