@@ -5,11 +5,32 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from assay.errors import expected
+from assay.errors import InputError, expected, unknown
+from assay.protocols import BUDGETS, Budget
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+
+
+SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
+"""How many seeds a budget runs."""
+
+
+def seeds_of(budget: Budget, *, count: int | None, first: int) -> tuple[int, ...]:
+    """The seeds of a run, from ``first`` upwards: as many as the budget says, or ``count``.
+
+    >>> seeds_of("quick", count=None, first=42)
+    (42, 43, 44)
+    """
+    if budget not in BUDGETS:
+        raise InputError(unknown("budget", budget, BUDGETS))
+    number = SEEDS[budget] if count is None else count
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise expected("seeds >= 1", given=f"seeds={count!r}")
+    if isinstance(first, bool) or first < 0:
+        raise expected("seed >= 0", given=f"seed={first!r}")
+    return tuple(range(first, first + number))
 
 
 def derive(seed: int, *names: str | int) -> int:

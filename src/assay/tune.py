@@ -260,7 +260,7 @@ def tuning_run(tuned: Tuned) -> Run:
     """The search as a report: does the best setting learn at all, and which settings matter?"""
     from datetime import UTC, datetime
 
-    from assay.engine import capture, content_key
+    from assay.engine import capture, run_id
 
     now = datetime.now(UTC)
     measurement = Measurement(name="validation accuracy", value=100 * tuned.accuracy, unit="%", seeds=(), values=(),
@@ -274,7 +274,7 @@ def tuning_run(tuned: Tuned) -> Run:
         rerun=tuned.command,
     )
     return Run(
-        id=f"{now:%Y%m%d-%H%M%S}-{content_key({'tuning': finding.name, 'at': now.isoformat()})[:6]}", kind="bench",
+        id=run_id(now, tuning=finding.name), kind="bench",
         title=f"Tuning {tuned.arm} on {tuned.task}", created=now.isoformat(timespec="seconds"), command=tuned.command,
         environment=capture(), config={"chosen": tuned.settings.as_record(), "importance": dict(tuned.importance)},
         findings=(finding,),

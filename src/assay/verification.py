@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from assay import stats
-from assay.engine import LocalExecutor, Store, capture, content_key, describe_grouping, execute, fingerprint
-from assay.errors import InputError, expected, unknown
+from assay.engine import LocalExecutor, Store, capture, content_key, describe_grouping, execute, fingerprint, run_id
+from assay.errors import InputError
 from assay.protocols import (
-    BUDGETS,
     Budget,
     Cell,
     CellEvent,
@@ -30,8 +29,8 @@ from assay.protocols import (
 )
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
+from assay.seeding import seeds_of
 
-SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
 DEFAULT_ROOT = Path("assay-runs")
 
 
@@ -59,30 +58,22 @@ def verify(
     <Verdict.PASS: 'PASS'>
     """
     start = time.perf_counter()
-    if budget not in BUDGETS:
-        raise InputError(unknown("budget", budget, BUDGETS))
-    count = SEEDS[budget] if seeds is None else seeds
-    if isinstance(count, bool) or count < 1:
-        raise expected("seeds >= 1", given=f"seeds={seeds}")
-    if seed < 0:
-        raise expected("seed >= 0", given=f"seed={seed}")
+    seed_list = seeds_of(budget, count=seeds, first=seed)
     chosen = [registry.find(key) for key in dict.fromkeys(map(str, tracks))] if tracks else registry.ordered()
     chosen = list({track.number: track for track in chosen}.values())
-    seed_list = tuple(range(seed, seed + count))
     planned = {track.number: plan(track, budget, seed_list) for track in chosen}
     place = Store(store if store is not None else DEFAULT_ROOT / "cells")
     results: dict[str, CellResult] = {}
     findings = _run(
         chosen, planned, place, executor or LocalExecutor(workers), watcher, fail_fast, seed_list, grouping, results
     )
-    rerun = f"--budget {budget} --seeds {count} --seed {seed}"
+    rerun = f"--budget {budget} --seeds {len(seed_list)} --seed {seed}"
     finished = [findings[t.number].model_copy(update={"rerun": f"assay verify {t.number} {rerun}"}) for t in chosen]
     if not tracks:
         finished += [_broken(name, failure) for name, failure in registry.broken.items()]
     now = datetime.now(UTC)
-    identity = {"tracks": [t.number for t in chosen], "budget": budget, "seeds": list(seed_list), "at": now.isoformat()}
     return Run(
-        id=f"{now:%Y%m%d-%H%M%S}-{content_key(identity)[:6]}",
+        id=run_id(now, tracks=[t.number for t in chosen], budget=budget, seeds=list(seed_list)),
         kind="verify",
         title="Verification results",
         created=now.isoformat(timespec="seconds"),
@@ -278,4 +269,4 @@ def command_line() -> str:
     return shlex.join(["assay", *sys.argv[1:]])
 
 
-__all__ = ["DEFAULT_ROOT", "SEEDS", "command_line", "decide", "measure_cell", "measure_together", "plan", "verify"]
+__all__ = ["DEFAULT_ROOT", "command_line", "decide", "measure_cell", "measure_together", "plan", "verify"]

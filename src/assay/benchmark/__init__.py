@@ -1,5 +1,5 @@
 """The multi-task benchmark: rules x tasks x seeds, each rule judged against backprop, with intervals and floors."""
 
-from assay.benchmark.run import SEEDS, bench
+from assay.benchmark.run import bench
 
-__all__ = ["SEEDS", "bench"]
+__all__ = ["bench"]

@@ -13,14 +13,14 @@ from assay.arms import Arm, arms
 from assay.benchmark.cells import FLOORS, as_cell, plan_task
 from assay.benchmark.decide import Evidence, decide, not_measured
 from assay.benchmark.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
-from assay.engine import LocalExecutor, Store, capture, content_key, describe_grouping, execute
-from assay.errors import InputError, MissingExtra, expected, unknown
-from assay.protocols import BUDGETS, Budget, Cell, CellResult, Executor, Watcher
+from assay.engine import LocalExecutor, Store, capture, describe_grouping, execute, run_id
+from assay.errors import MissingExtra, expected
+from assay.protocols import Budget, Cell, CellResult, Executor, Watcher
 from assay.results import Finding, Run
+from assay.seeding import seeds_of
 from assay.tasks.catalogue import describe
 from assay.tasks.files import find_dataset, locate
 
-SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
 DEFAULT_TASKS = ("digits", "mnist", "fashion-mnist", "cartpole-bc", "acrobot-bc")
 DEFAULT_RULES = ("backprop", "eqprop")
 DEFAULT_ROOT = Path("assay-runs")
@@ -55,8 +55,9 @@ def bench(
     """
     start = time.perf_counter()
     names = _checked_tasks(tasks or DEFAULT_TASKS)
-    count = _checked(budget, seeds, seed, margin)
-    asked, seed_list = arms(rules, models), tuple(range(seed, seed + count))
+    if not 0 < margin < 100:
+        raise expected("a margin in percentage points between 0 and 100", given=f"margin={margin!r}")
+    asked, seed_list = arms(rules, models), seeds_of(budget, count=seeds, first=seed)
     root = str(data) if data is not None else None
     evidence: dict[str, Evidence] = {}
     absent: dict[str, str] = {}
@@ -85,15 +86,14 @@ def bench(
         for arm in compared:
             findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
     ordered = [findings[f"{name}/{arm.name}"] for name in names for arm in compared]
-    rerun = _rerun(rules, models, budget, count, seed, margin)
+    rerun = _rerun(rules, models, budget, len(seed_list), seed, margin)
     ordered = [f.model_copy(update={"rerun": f"assay bench {f.name.partition('/')[0]} {rerun}"}) for f in ordered]
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=margin), against_published(evidence, margin=margin)]
     now = datetime.now(UTC)
-    identity = {"tasks": list(names), "arms": [a.name for a in asked], "seeds": list(seed_list), "at": now.isoformat()}
     heatmap = gap_heatmap(evidence, asked)
     return Run(
-        id=f"{now:%Y%m%d-%H%M%S}-{content_key(identity)[:6]}",
+        id=run_id(now, tasks=list(names), arms=[arm.name for arm in asked], seeds=list(seed_list)),
         kind="bench",
         title="Multi-task benchmark",
         created=now.isoformat(timespec="seconds"),
@@ -166,19 +166,6 @@ def _checked_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         describe(name)
     return tuple(dict.fromkeys(names))
-
-
-def _checked(budget: Budget, seeds: int | None, seed: int, margin: float) -> int:
-    if budget not in BUDGETS:
-        raise InputError(unknown("budget", budget, BUDGETS))
-    count = SEEDS[budget] if seeds is None else seeds
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise expected("seeds >= 1", given=f"seeds={seeds!r}")
-    if isinstance(seed, bool) or seed < 0:
-        raise expected("seed >= 0", given=f"seed={seed!r}")
-    if not 0 < margin < 100:
-        raise expected("a margin in percentage points between 0 and 100", given=f"margin={margin!r}")
-    return count
 
 
 def _rerun(rules: Sequence[str], models: Sequence[str], budget: str, seeds: int, seed: int, margin: float) -> str:

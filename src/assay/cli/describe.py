@@ -14,7 +14,7 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     from assay.cli.common import console, settings
     from assay.protocols import BUDGETS
     from assay.registry import registry
-    from assay.verification import SEEDS
+    from assay.seeding import SEEDS, seeds_of
 
     settings()
     found = registry.find(track)
@@ -28,7 +28,7 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
         out.print(f"  {escape(control)}")
     out.print("\n[bold]Cost[/bold]")
     for budget in BUDGETS:
-        seeds = range(42, 42 + SEEDS[budget])
+        seeds = seeds_of(budget, count=None, first=42)
         cells = list(found.body.trials(budget, seeds))
         out.print(f"  {budget:9s} {SEEDS[budget]:3d} seeds  {len(cells):4d} cells")
     out.print(f"\n[bold]Run[/bold]\n  assay verify {found.number} --budget standard")

@@ -58,18 +58,19 @@ def _cost(
     from assay.engine import Store, bundle, choose_executor, forecast
     from assay.protocols import BUDGETS
     from assay.registry import registry
-    from assay.verification import DEFAULT_ROOT, SEEDS, plan
+    from assay.seeding import seeds_of
+    from assay.verification import DEFAULT_ROOT, plan
 
     out = console()
     level = next(known for known in BUDGETS if known == budget)
-    count = SEEDS[level] if seeds is None else seeds
+    chosen = seeds_of(level, count=seeds, first=seed)
     place = Store(where or DEFAULT_ROOT / "cells")
     costs = place.costs()
     places = choose_executor(engine, workers=workers, address=address).places()
     cells = []
     for name in tracks:
         track = registry.find(name)
-        planned = plan(track, level, tuple(range(seed, seed + count)))
+        planned = plan(track, level, chosen)
         cells += planned
         stored = _stored(place, planned)
         cost = forecast(planned, stored, costs)

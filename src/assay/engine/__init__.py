@@ -6,7 +6,7 @@ from assay.engine.execute import execute
 from assay.engine.files import write_atomically
 from assay.engine.grouping import bundle, describe_grouping
 from assay.engine.local import LocalExecutor
-from assay.engine.plan import canonical, content_key, fingerprint
+from assay.engine.plan import canonical, content_key, fingerprint, run_id
 from assay.engine.ray import RayExecutor
 from assay.engine.store import Store, StoredCell
 from assay.environment import capture
@@ -14,5 +14,5 @@ from assay.environment import capture
 __all__ = [
     "CostModel", "Forecast", "LocalExecutor", "RayExecutor", "Store", "StoredCell", "bundle", "canonical",
     "capture", "choose_executor", "content_key", "describe_grouping", "execute", "fingerprint", "forecast",
-    "write_atomically",
+    "run_id", "write_atomically",
 ]

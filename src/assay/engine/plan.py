@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,11 @@ def canonical(value: Any) -> str:
 def content_key(identity: Mapping[str, Any]) -> str:
     """The key of a cell: 32 hex digits of the SHA-256 of everything its result depends on."""
     return hashlib.sha256(canonical(dict(identity)).encode()).hexdigest()[:32]
+
+
+def run_id(now: datetime, **identity: Any) -> str:
+    """The name of a run begun ``now``: the time for people, a digest of what was asked so that two never share one."""
+    return f"{now:%Y%m%d-%H%M%S}-{content_key({**identity, 'at': now.isoformat()})[:6]}"
 
 
 def fingerprint(modules: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from assay.engine import capture, content_key
+from assay.engine import capture, run_id
 from assay.reproduce.compare import Comparison, by_arm, compare_all
 from assay.results import Check, Control, Failure, Finding, Measurement, Run, Table, Verdict
 
@@ -31,7 +31,7 @@ def make_run(records: Sequence[Record], failures: Sequence[Failure], *, command:
         )
     now = datetime.now(UTC)
     return Run(
-        id=f"{now:%Y%m%d-%H%M%S}-{content_key({'arms': arms, 'at': now.isoformat()})[:6]}",
+        id=run_id(now, arms=arms),
         kind="reproduce",
         title="The feedback-alignment protocol, run again",
         created=now.isoformat(timespec="seconds"),
