@@ -7,7 +7,8 @@ With e = dL/dlogits, g_l = dL/dh_l and fixed random B_l:
 
 Inside a block autograd runs as usual, so block l learns from the surrogate <h_{l+1}, a_{l+1}> and the head from its
 true gradient. Replacing the gradient of the stream itself, with a hook on the tensor h_l, keeps one backward pass and
-is right for both skip styles: whatever reads h_l, its gradient is discarded.
+is right for both skip styles: whatever reads h_l, its gradient is discarded. As it is discarded, it need not be
+computed: where that is safe a block reads h_l cut off from its past, which saves what the product with B_l costs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from assay.errors import expected
 from assay.rules.feedback_direct import Layout, direct_signal
 from assay.rules.feedback_discovery import Blocks, discover_blocks
 from assay.rules.feedback_matrices import Matrices
-from assay.rules.feedback_stream import tapped
+from assay.rules.feedback_stream import can_cut, tapped
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -35,11 +36,13 @@ class BlockFeedback:
     def __init__(self, kind: str, matrices: Matrices, *, glob: str | None, penalty: float, exact: bool = False) -> None:
         self.kind, self.matrices, self.glob, self.penalty, self.exact = kind, matrices, glob, penalty, exact
         self.blocks: Blocks | None = None
+        self.cut = False
 
     def backward(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
         """The detached mean loss, after one backward pass with replaced stream gradients."""
         if self.blocks is None:
             self.blocks = discover_blocks(model, x, glob=self.glob)
+            self.cut = not self.exact and can_cut(model, x, self.blocks)
         blocks = self.blocks
         depth = len(blocks)
         layout: Layout = "batch second" if blocks.batch_axis else "batch first"
@@ -47,6 +50,7 @@ class BlockFeedback:
         written: dict[int, Tensor] = {}
         previous: list[Tensor] = []
         error: list[Tensor] = []
+        roots: list[Tensor] = []
 
         def replace(level: int, gradient: Tensor) -> Tensor:
             if self.kind == "dfa":
@@ -59,22 +63,29 @@ class BlockFeedback:
             # d/dh of lambda * mean_n |f|^2, f the part block ``level - 1`` wrote; its own gradient stops at its input.
             return signal + 2 * self.penalty / len(y) * written[level] if level in written else signal
 
-        def visit(level: int, h: Tensor) -> None:
+        def visit(level: int, h: Tensor) -> Tensor | None:
             if self.penalty:
                 now = h.detach().clone()  # a model may add in place
                 if previous and previous[-1].shape == now.shape:
                     written[level] = now - previous[-1]
                 previous.append(now)
-            if h.requires_grad:
-                h.register_hook(lambda gradient: replace(level, gradient))  # type: ignore[no-untyped-call]
+            if not h.requires_grad:
+                return None
+            h.register_hook(lambda gradient: replace(level, gradient))  # type: ignore[no-untyped-call]
+            if not self.cut or level == depth:
+                return None
+            roots.append(h)
+            return h.detach()
 
-        with torch.enable_grad(), tapped(model, blocks, visit, first=True):
+        with torch.enable_grad(), tapped(model, blocks, visit):
             logits = model(x)
             if not isinstance(logits, Tensor):
                 raise expected("a model that returns a tensor of logits", given=type(logits).__name__)
             logits.register_hook(error.append)  # type: ignore[no-untyped-call]
             value = loss(logits, y)
-        value.backward()  # type: ignore[no-untyped-call]
+        # Nothing may reach a cut stream, so its hooks are set off by a gradient of zero, which they throw away.
+        # Autograd goes from the last operation to the first: a_{l+1} is known when a_l is asked for.
+        torch.autograd.backward([value, *roots], [None, *(h.new_zeros(()).expand_as(h) for h in roots)])
         return value.detach()
 
     def _from_above(self, level: int, above: Tensor, like: Tensor) -> Tensor:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from assay.rules.feedback_discovery import Blocks, first_tensor
@@ -15,12 +17,11 @@ Visit = Callable[[int, Tensor], Tensor | None]
 
 
 @contextmanager
-def tapped(model: nn.Module, blocks: Blocks, visit: Visit, *, first: bool = False) -> Iterator[None]:
+def tapped(model: nn.Module, blocks: Blocks, visit: Visit) -> Iterator[None]:
     """Inside, every forward pass of ``model`` shows h_0 ... h_L to ``visit``; the hooks are removed afterwards.
 
     h_l is the input of block l, and h_L the last block's output, or the input of the module behind it when the caller
-    adds the skip connection. With ``first`` the visit runs before those of taps already in place: a rule uses it, so
-    that an audit around the rule sees the gradient after the rule has changed it.
+    adds the skip connection. The taps of nested calls run in the order in which they were set.
     """
     handles = []
 
@@ -41,18 +42,56 @@ def tapped(model: nn.Module, blocks: Blocks, visit: Visit, *, first: bool = Fals
 
     try:
         for depth, name in enumerate(blocks.names):
-            handles.append(model.get_submodule(name).register_forward_pre_hook(
-                at_input(depth), with_kwargs=True, prepend=first))
+            handles.append(model.get_submodule(name).register_forward_pre_hook(at_input(depth), with_kwargs=True))
         if blocks.after is not None:
             behind = model.get_submodule(blocks.after)
-            handles.append(behind.register_forward_pre_hook(at_input(len(blocks)), with_kwargs=True, prepend=first))
+            handles.append(behind.register_forward_pre_hook(at_input(len(blocks)), with_kwargs=True))
         else:
-            handles.append(model.get_submodule(blocks.names[-1]).register_forward_hook(
-                at_output, prepend=first))
+            handles.append(model.get_submodule(blocks.names[-1]).register_forward_hook(at_output))
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+def can_cut(model: nn.Module, x: Tensor, blocks: Blocks) -> bool:
+    """Whether every trainable parameter is still reached from the outputs of the blocks when their inputs are cut off.
+
+    It is not where a block hides its parameters from autograd until an input asks for a gradient, as reentrant
+    checkpointing does. A stream that passes between devices is not cut either: the order of its hooks is not known.
+    One forward pass in the mode of the model; random state and buffers are put back.
+    """
+    stream: list[Tensor] = []
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+    def visit(depth: int, h: Tensor) -> Tensor:
+        stream.append(h)
+        return h.detach() if depth < len(blocks) else h
+
+    with torch.random.fork_rng(), torch.enable_grad(), warnings.catch_warnings(), tapped(model, blocks, visit):
+        warnings.simplefilter("ignore")
+        output = model(x)
+    for name, buffer in model.named_buffers():
+        buffer.data.copy_(before[name])
+    roots = [tensor for tensor in (*stream, first_tensor(output)) if tensor is not None]
+    reached = _leaves(roots)
+    one_place = len({tensor.device for tensor in roots}) == 1
+    return one_place and all(id(p) in reached for p in model.parameters() if p.requires_grad)
+
+
+def _leaves(roots: list[Tensor]) -> set[int]:
+    """The identities of the tensors that would receive a gradient from ``roots``."""
+    found: set[int] = set()
+    seen: set[Any] = set()
+    waiting: list[Any] = [tensor.grad_fn for tensor in roots]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        found.add(id(getattr(node, "variable", None)))
+        waiting.extend(function for function, _ in node.next_functions)
+    return found
 
 
 def _replace(value: Any, old: Tensor, new: Tensor) -> Any:

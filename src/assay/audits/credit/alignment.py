@@ -92,12 +92,15 @@ def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: B
 
     def visit(depth: int, h: Tensor) -> None:
         if h.requires_grad:
-            h.register_hook(lambda gradient: found.__setitem__(depth, gradient))  # type: ignore[no-untyped-call]
+            h.retain_grad()  # kept behind all hooks: what a rule put in the gradient's place, not the gradient itself
+            found[depth] = h
 
     with torch.random.fork_rng(devices=[]), tapped(twin, blocks, visit), explained(x):
         copy.deepcopy(rule).backward(twin, inputs, y)
     # A rule works on the mean loss; times the number of samples it is each sample's own.
-    return [by_sample(found[d], blocks) * len(y) if d in found else None for d in range(len(blocks) + 1)]
+    signals = {depth: h.grad for depth, h in found.items()}
+    return [None if (signal := signals.get(depth)) is None else by_sample(signal, blocks) * len(y)
+            for depth in range(len(blocks) + 1)]
 
 
 def measure_alignment(
