@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.arms import Arm, Settings, chosen, find_arm
+from assay.arms.data import load_task
 from assay.arms.table import ENERGY_RULES
 from assay.errors import AssayError, InputError, MissingExtra, expected, unknown
 from assay.results import Figure, Finding, Measurement, Reference, Run, Series, Table, Verdict
@@ -135,7 +136,7 @@ def tune(
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise expected("trials >= 1", given=f"trials={trials!r}")
     base = chosen(task, arm).settings.changed(settings or {})
-    view = _view(task, arm, seed=seed, train_items=train_items, data=data)
+    view = load_task(task, arm, seed=seed, items=train_items, data=data).for_tuning()
     space = search_space(arm, search)
     name = _study_name(task, arm, base, view, seed, space)
     study = _open(optuna, storage, name, seed)
@@ -279,20 +280,6 @@ def tuning_run(tuned: Tuned) -> Run:
         environment=capture(), config={"chosen": tuned.settings.as_record(), "importance": dict(tuned.importance)},
         findings=(finding,),
     )
-
-
-def _view(task: str, arm: Arm, *, seed: int, train_items: int | None, data: str | Path | None) -> TuningView:
-    from assay.tasks import load
-    from assay.tasks.catalogue import describe
-
-    options: dict[str, Any] = {}
-    entry = describe(task)
-    if entry.dataset is not None and data is not None:
-        options["root"] = data
-    if entry.home == "images":
-        options["flat"] = arm.model != "conv"
-    whole = load(task, seed=seed, **options)
-    return (whole.subset(train=train_items) if train_items else whole).for_tuning()
 
 
 def _flags(flag: str, values: Mapping[str, Any] | None) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.arms import Arm, Settings, chosen, find_arm
+from assay.arms.data import load_task
 from assay.engine import content_key, fingerprint
 from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
-from assay.tasks.catalogue import describe
 
 QUICK_ITEMS = 10_000
 """Training items of a large task at quick budget; standard and full use all of them."""
@@ -29,7 +29,7 @@ NARROW = 128
 SIDE_BY_SIDE = ("backprop/mlp", "eqprop/mlp")
 """Arms whose seeds can be trained as one batched program; whether they are is up to ``train_many`` and the engine."""
 SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.seeding", "assay.arms.build",
-           "assay.benchmark.cells")
+           "assay.arms.data", "assay.benchmark.cells")
 
 
 @dataclass(frozen=True)
@@ -157,20 +157,6 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,
                       best_episodes=sum(value >= max(expert.values) for value in played.values))
     return record
-
-
-def load_task(name: str, arm: Arm, *, seed: int, items: int | None, data: str | None) -> Any:
-    """The task an arm needs: pictures for a convolutional model, flat rows for all others."""
-    from assay.tasks import load
-
-    options: dict[str, Any] = {}
-    entry = describe(name)
-    if entry.dataset is not None and data is not None:
-        options["root"] = data
-    if entry.home == "images":
-        options["flat"] = arm.model != "conv"
-    task = load(name, seed=seed, **options)
-    return task.subset(train=min(items, len(task.train))) if items is not None else task
 
 
 def shuffle_labels(task: Any, *, seed: int) -> Any:
