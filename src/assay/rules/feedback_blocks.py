@@ -37,13 +37,16 @@ class BlockFeedback:
         self.kind, self.matrices, self.glob, self.penalty, self.exact = kind, matrices, glob, penalty, exact
         self.blocks: Blocks | None = None
         self.cut = False
+        self._asked: tuple[bool, ...] = ()
 
     def backward(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
         """The detached mean loss, after one backward pass with replaced stream gradients."""
         if self.blocks is None:
             self.blocks = discover_blocks(model, x, glob=self.glob)
-            self.cut = not self.exact and can_cut(model, x, self.blocks)
         blocks = self.blocks
+        state = (model.training, *(parameter.requires_grad for parameter in model.parameters()))
+        if state != self._asked:  # a block may hide its weights in training alone, or have been frozen since
+            self._asked, self.cut = state, not self.exact and can_cut(model, x, blocks)
         depth = len(blocks)
         layout: Layout = "batch second" if blocks.batch_axis else "batch first"
         credit: dict[int, Tensor] = {}

@@ -58,8 +58,9 @@ def can_cut(model: nn.Module, x: Tensor, blocks: Blocks) -> bool:
     """Whether every trainable parameter is still reached from the outputs of the blocks when their inputs are cut off.
 
     It is not where a block hides its parameters from autograd until an input asks for a gradient, as reentrant
-    checkpointing does. A stream that passes between devices is not cut either: the order of its hooks is not known.
-    One forward pass in the mode of the model; random state and buffers are put back.
+    checkpointing does. Nor is a stream cut that passes through a frozen block, where nothing behind the block would ask
+    for a signal, or between devices, where the order of its hooks is not known. One forward pass in the mode of the
+    model; random state and buffers are put back.
     """
     stream: list[Tensor] = []
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -76,7 +77,9 @@ def can_cut(model: nn.Module, x: Tensor, blocks: Blocks) -> bool:
     roots = [tensor for tensor in (*stream, first_tensor(output)) if tensor is not None]
     reached = _leaves(roots)
     one_place = len({tensor.device for tensor in roots}) == 1
-    return one_place and all(id(p) in reached for p in model.parameters() if p.requires_grad)
+    learning = [h.requires_grad for h in stream]
+    unbroken = learning == sorted(learning)
+    return one_place and unbroken and all(id(p) in reached for p in model.parameters() if p.requires_grad)
 
 
 def _leaves(roots: list[Tensor]) -> set[int]:

@@ -63,6 +63,21 @@ def test_weights_hidden_by_reentrant_checkpointing_still_learn() -> None:
         torch.testing.assert_close(received[key], value)
 
 
+@pytest.mark.parametrize("kind", ["fa", "dfa"])
+def test_a_block_frozen_between_steps_passes_the_signal_on(kind: str) -> None:
+    """Planted: a frozen block on a cut stream has no gradient to ask for, so nothing below it would be told."""
+    model, x, y = net(hide=False), torch.randn(5, 6), torch.arange(5) % 4
+    rule = FeedbackAlignment(model, level="block", kind=kind)
+    rule.backward(model, x, y)
+    wanted = gradients(model)
+    model[2].requires_grad_(False)
+    rule.backward(model, x, y)
+    found = gradients(model)
+    assert not rule._block.cut and wanted.keys() - found.keys() == {k for k in wanted if k.startswith("2.")}
+    for key, value in found.items():
+        torch.testing.assert_close(value, wanted[key])
+
+
 def test_asking_whether_a_stream_may_be_cut_leaves_no_trace() -> None:
     model, x = net(hide=False, drop=0.5), torch.randn(5, 6)
     blocks = discover_blocks(model, x)
