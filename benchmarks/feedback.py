@@ -1,9 +1,10 @@
 """What a step of each feedback rule costs beside a step of backprop.
 
-    OMP_NUM_THREADS=1 python benchmarks/feedback.py [--rounds 30]
+    OMP_NUM_THREADS=1 python benchmarks/feedback.py [--rounds 30] [--write]
 
-Steps of all rules are interleaved in an order that rotates, and counted in CPU time, so that a busy machine slows every
-rule alike; the figure is the median over rounds of the ratio to backprop's step in the same round. Limit: 1.1.
+A step is a forward pass and the rule's backward pass. Steps of all rules are interleaved in an order that rotates, and
+counted in CPU time, so that a busy machine slows every rule alike; the figure is the median over rounds of the ratio to
+backprop's step in the same round. Limit: 1.1. ``--write`` puts the table into docs/benchmarks/feedback.md.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import nn
 
+from assay.environment import capture
 from assay.models import ResMLP, SmallResNet, ViTMini
 from assay.rules import Backprop, FeedbackAlignment
 
 LIMIT = 1.1
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "feedback.md"
 
 
 class Transformer(nn.Module):
@@ -76,14 +80,24 @@ def ratios(build: Callable[[], nn.Module], shape: tuple[int, ...], rounds: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30)
-    rounds = parser.parse_args().rounds
-    print(f"{'model':20s}" + "".join(f"{name:>15s}" for name in RULES))
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    asked = parser.parse_args()
+    rows = [["model", *RULES]]
     for name, (build, shape) in SUBJECTS.items():
-        found = ratios(build, shape, rounds)
-        print(f"{name:20s}" + "".join(f"{value:14.2f}{'!' if value > LIMIT else ' '}" for value in found.values()))
-    print(f"step time in units of backprop's, median of {rounds} interleaved rounds; ! is above {LIMIT}")
+        found = ratios(build, shape, asked.rounds)
+        rows.append([f"{name}, batch {shape[0]}", *(f"{v:.2f}{' !' if v > LIMIT else ''}" for v in found.values())])
+        print("".join(f"{cell:24s}" if not i else f"{cell:>14s}" for i, cell in enumerate(rows[-1])), flush=True)
+    note = (f"Forward and backward pass of a rule in units of backprop's, one thread of {capture().cpu}, torch "
+            f"{torch.__version__}; median of {asked.rounds} interleaved rounds of processor time; ! is above {LIMIT}.")
+    print(f"columns: {', '.join(RULES)}\n{note}")
+    if asked.write:
+        table = ["| " + " | ".join(row) + " |" for row in rows]
+        table.insert(1, "|---|" + "---:|" * len(RULES))
+        head = "# Feedback rules: the cost of a step"
+        command = "`OMP_NUM_THREADS=1 python benchmarks/feedback.py --write`"
+        PAGE.write_text("\n".join([head, "", f"Written by {command}. {note}", "", *table, ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":
