@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.finish import finish
+from assay.cli.options import ModelPath, OneReport, RootSeed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def audit_credit(
-    model: Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")],
+    model: ModelPath,
     data: Annotated[
         str,
         typer.Option(
@@ -39,8 +40,8 @@ def audit_credit(
     epochs: Annotated[int, typer.Option(help="Train the depth baselines for this many epochs; 0 leaves D3 out.")] = 0,
     seeds: Annotated[int, typer.Option(help="Seeds of the baselines.")] = 3,
     samples: Annotated[int, typer.Option(help="Test samples audited.")] = 128,
-    seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report, or an .html, .md, .json or .xml.")] = None,
+    seed: RootSeed = 0,
+    out: OneReport = None,
 ) -> None:
     """Does the learning signal reach every block, can it be measured, and does training the blocks pay?
 

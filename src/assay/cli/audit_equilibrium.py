@@ -8,32 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.finish import finish
+from assay.cli.options import ModelPath, OneReport, RootSeed
 from assay.cli.subjects import load, make
 from assay.errors import InputError, expected, unknown
 
 if TYPE_CHECKING:
     from assay.results import Finding
 
-Model = Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")]
 Sample = Annotated[
     str | None, typer.Option(help="pkg.module:name of (x, y), or of a function; by default `sample` beside the model.")
 ]
 RuleName = Annotated[str, typer.Option(help="eqprop, backprop, or pkg.module:name of a rule.")]
 Beta = Annotated[float, typer.Option(help="Nudge of eqprop.")]
 NudgeName = Annotated[str, typer.Option(help="Estimator of eqprop: one-sided, centered, holomorphic(8), tangent, ...")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the report, or one .html, .md, .json or .xml file.")]
-Seed = Annotated[int, typer.Option(help="Root seed.")]
 
 
 def audit_gradient(
-    model: Model,
+    model: ModelPath,
     sample: Sample = None,
     rule: RuleName = "eqprop",
     beta: Beta = 0.1,
     nudge: NudgeName = "centered",
     limit: Annotated[float | None, typer.Option(help="Largest relative error of any parameter.")] = None,
-    seed: Seed = 0,
-    out: Out = None,
+    seed: RootSeed = 0,
+    out: OneReport = None,
 ) -> None:
     """Does the learning rule give the gradient of the loss, parameter by parameter?"""
     from assay.audits.gradient import audit_gradient as audit
@@ -44,12 +42,12 @@ def audit_gradient(
 
 
 def audit_stability(
-    model: Model,
+    model: ModelPath,
     sample: Sample = None,
     limit: Annotated[float, typer.Option(help="Largest Lipschitz constant of one step.")] = 1.0,
     sweeps: Annotated[int, typer.Option(help="Sweeps the relaxation is followed for.")] = 200,
-    seed: Seed = 0,
-    out: Out = None,
+    seed: RootSeed = 0,
+    out: OneReport = None,
 ) -> None:
     """Is the map that the model repeats a contraction on these inputs, and does it come to rest?"""
     from assay.audits.stability import audit_stability as audit
@@ -61,13 +59,13 @@ def audit_stability(
 
 
 def audit_memory(
-    model: Model,
+    model: ModelPath,
     sample: Sample = None,
     rule: RuleName = "eqprop",
     beta: Beta = 0.1,
     nudge: NudgeName = "centered",
     limit: Annotated[float, typer.Option(help="Largest growth of the peak, as a share.")] = 0.05,
-    out: Out = None,
+    out: OneReport = None,
 ) -> None:
     """Does a gradient need more memory the longer the relaxation runs?"""
     from assay.audits.memory import audit_memory as audit
@@ -79,9 +77,9 @@ def audit_memory(
 
 def audit_kernel(
     kernel: Annotated[str, typer.Argument(help="eager, fast, population, or pkg.module:name of a kernel.")] = "fast",
-    seed: Seed = 0,
+    seed: RootSeed = 0,
     beta: Annotated[float, typer.Option(help="Nudge.")] = 0.2,
-    out: Out = None,
+    out: OneReport = None,
 ) -> None:
     """Does fast code compute what the NumPy reference computes, sweep by sweep and gradient by gradient?"""
     from assay.audits.kernel import audit_kernel as audit

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.cli.finish import finish
+from assay.cli.options import ModelPath, OneReport, RootSeed
 from assay.cli.subjects import load, make
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def audit_symmetry(
-    model: Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")],
+    model: ModelPath,
     symmetry: Annotated[str, typer.Option(help="pkg.module:name of a Symmetry, or of a function that returns one.")],
     sample: Annotated[
         str | None, typer.Option(help="pkg.module:name of example inputs; by default `sample` beside the symmetry.")
@@ -23,10 +23,8 @@ def audit_symmetry(
     against: Annotated[
         str | None, typer.Option(help="pkg.module:name of an older model: was its defect mended?")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A folder for index.html, report.md, run.json and junit.xml, or one such file.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
+    out: OneReport = None,
+    seed: RootSeed = 0,
     budget: Annotated[
         float | None, typer.Option(help="Largest relative error you accept; default: rounding only.")
     ] = None,

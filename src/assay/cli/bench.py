@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.options import Address, Cells, Data, Engine, FirstSeed, Grouping, Report, Seeds, Workers
+
 RULE_NAMES = "backprop, eqprop, bptt, fa, dfa, sign, seed"
 """Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.arms.RULES``."""
 
@@ -16,21 +18,17 @@ def bench_command(
     rules: Annotated[list[str] | None, typer.Option(help=f"{RULE_NAMES} (default: backprop eqprop).")] = None,
     models: Annotated[list[str] | None, typer.Option(help="Models: mlp, conv (default: mlp).")] = None,
     budget: Annotated[str | None, typer.Option(help="quick, standard or full: seeds, size of large tasks.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")] = None,
-    seed: Annotated[int | None, typer.Option(help="First seed (default: 42).")] = None,
+    seeds: Seeds = None,
+    seed: FirstSeed = None,
     margin: Annotated[float, typer.Option(help="Largest gap called parity, in percentage points.")] = 1.0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting for every arm: --set epochs=2.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")] = None,
-    workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")] = None,
-    engine: Annotated[str | None, typer.Option(help="local (processes on this machine; default) or ray.")] = None,
-    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Folder or URL (s3://..., gs://...) of finished cells; drivers may share it.")
-    ] = None,
-    grouping: Annotated[
-        bool, typer.Option("--grouping/--no-grouping", help="Train seeds of narrow networks side by side.")
-    ] = True,
+    data: Data = None,
+    workers: Workers = None,
+    out: Report = None,
+    engine: Engine = None,
+    address: Address = None,
+    store: Cells = None,
+    grouping: Grouping = True,
 ) -> None:
     """Compare learning rules with backprop over tasks and seeds, and write the results matrix and statistical report.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from assay.cli.options import Data
 
 data_app = typer.Typer(no_args_is_help=True, help="Fetch datasets and check the ones that are here.")
 
@@ -13,7 +14,7 @@ data_app = typer.Typer(no_args_is_help=True, help="Fetch datasets and check the 
 @data_app.command("fetch")
 def fetch_command(
     names: Annotated[list[str], typer.Argument(help="mnist, fashion-mnist, cifar10.")],
-    data: Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")] = None,
+    data: Data = None,
     mirror: Annotated[str | None, typer.Option(help="Another address that has the same files.")] = None,
 ) -> None:
     """Download datasets; a broken download goes on where it stopped, every file is checked by its sha256."""
@@ -42,7 +43,7 @@ def fetch_command(
 
 @data_app.command("status")
 def status_command(
-    data: Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")] = None,
+    data: Data = None,
 ) -> None:
     """Every file of every dataset: here and whole, missing, or damaged. Exit code 1 if a file is damaged."""
     from assay.cli.common import console

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.options import Address, Cells, Engine, FirstSeed, Seeds, Workers
 from assay.errors import InputError
 
 if TYPE_CHECKING:
+    from assay.config import Settings
     from assay.engine import Store
     from assay.protocols import Cell
 
@@ -17,14 +19,12 @@ if TYPE_CHECKING:
 def plan_command(
     tracks: Annotated[list[str] | None, typer.Argument(help="Tracks whose cost to tell, by number or name.")] = None,
     budget: Annotated[str | None, typer.Option(help="quick, standard or full, as for verify.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")] = None,
-    seed: Annotated[int | None, typer.Option(help="First seed, 42 by default.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Cells at once; every core by default.")] = None,
-    engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Folder or URL of finished cells, assay-runs/cells by default.")
-    ] = None,
+    seeds: Seeds = None,
+    seed: FirstSeed = None,
+    workers: Workers = None,
+    engine: Engine = None,
+    address: Address = None,
+    store: Cells = None,
     margin: Annotated[float, typer.Option(help="Margin of the parity claim, in the unit of the spread (pp).")] = 1.0,
     spread: Annotated[float | None, typer.Option(help="Assumed SD of the paired difference.")] = None,
     pilot: Annotated[Path | None, typer.Option(help="A run whose paired seeds give the spread.")] = None,
@@ -43,16 +43,13 @@ def plan_command(
     if spread is not None and pilot is not None:
         raise InputError("expected either --spread SD or --pilot RUN; given both")
     if tracks:
-        chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers)
-        _cost(tracks, chosen.budget, chosen.seeds, chosen.seed, chosen.workers, engine, address, store)
+        _cost(tracks, settings(budget=budget, seeds=seeds, seed=seed, workers=workers, engine=engine, address=address,
+                               store=store))
     if spread is not None or pilot is not None:
         _seeds_needed(margin, spread, pilot, gap, power)
 
 
-def _cost(
-    tracks: list[str], budget: str, seeds: int | None, seed: int, workers: int | None, engine: str, address: str | None,
-    where: str | None,
-) -> None:
+def _cost(tracks: list[str], chosen: Settings) -> None:
     from assay.cli.common import console
     from assay.cli.progress import clock
     from assay.engine import Store, bundle, choose_executor, forecast
@@ -62,15 +59,15 @@ def _cost(
     from assay.verification import DEFAULT_ROOT, plan
 
     out = console()
-    level = next(known for known in BUDGETS if known == budget)
-    chosen = seeds_of(level, count=seeds, first=seed)
-    place = Store(where or DEFAULT_ROOT / "cells")
+    level = next(known for known in BUDGETS if known == chosen.budget)
+    seeds = seeds_of(level, count=chosen.seeds, first=chosen.seed)
+    place = Store(chosen.store or DEFAULT_ROOT / "cells")
     costs = place.costs()
-    places = choose_executor(engine, workers=workers, address=address).places()
+    places = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address).places()
     cells = []
     for name in tracks:
         track = registry.find(name)
-        planned = plan(track, level, chosen)
+        planned = plan(track, level, seeds)
         cells += planned
         stored = _stored(place, planned)
         cost = forecast(planned, stored, costs)
@@ -89,7 +86,7 @@ def _cost(
     span = "an unknown time" if cost.unknown else f"about {clock(cost.seconds(places))}"
     out.print(
         f"in all: {cost.cells - cost.stored} of {cost.cells} cells to run, {hours} core-hours, "
-        f"{span} on {places} {'core' if places == 1 else 'cores'} ({engine})"
+        f"{span} on {places} {'core' if places == 1 else 'cores'} ({chosen.engine})"
     )
     if cost.unknown:
         out.print("no times are recorded for this plan yet: run it once with --seeds 1, then ask again")

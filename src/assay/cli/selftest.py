@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.options import Workers
+
 
 def selftest_command(
     tracks: Annotated[list[str] | None, typer.Argument(help="Tracks; track 0 by default, 'all' for every one.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
+    workers: Workers = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the cells and the report.")] = None,
 ) -> None:
     """Run planted faults and their healthy twins; print sensitivity and specificity with exact bounds."""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.options import Data
+
 
 def tune_command(
     task: Annotated[str, typer.Argument(help="The task, for instance digits.")],
@@ -19,7 +21,7 @@ def tune_command(
     search: Annotated[list[str] | None, typer.Option(help="Search only this setting; may be repeated.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Fixed during the search: --set epochs=5.")] = None,
     use: Annotated[list[str] | None, typer.Option(help="Replace a setting in the outcome: --use epochs=12.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")] = None,
+    data: Data = None,
     save: Annotated[Path | None, typer.Option(help="Settings file to write the outcome into.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for a report of the search.")] = None,
 ) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.options import Address, Cells, Engine, FirstSeed, Grouping, Report, Seeds, Workers
+
 if TYPE_CHECKING:
     from assay.results import Run
 
@@ -14,19 +16,15 @@ if TYPE_CHECKING:
 def verify_command(
     tracks: Annotated[list[str] | None, typer.Argument(help="Numbers or names; all tracks if none is given.")] = None,
     budget: Annotated[str | None, typer.Option(help="quick, standard or full: sets the cost.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")] = None,
-    seed: Annotated[int | None, typer.Option(help="First seed (default: 42).")] = None,
-    workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")] = None,
-    engine: Annotated[str | None, typer.Option(help="local (processes on this machine; default) or ray.")] = None,
-    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Folder or URL (s3://..., gs://...) of finished cells; drivers may share it.")
-    ] = None,
+    seeds: Seeds = None,
+    seed: FirstSeed = None,
+    workers: Workers = None,
+    out: Report = None,
+    engine: Engine = None,
+    address: Address = None,
+    store: Cells = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first FAIL or ERROR.")] = False,
-    grouping: Annotated[
-        bool, typer.Option("--grouping/--no-grouping", help="Train seeds of narrow networks side by side.")
-    ] = True,
+    grouping: Grouping = True,
 ) -> None:
     """Verify claims: run their cells, decide, and write index.html, report.md, run.json and junit.xml.
 
