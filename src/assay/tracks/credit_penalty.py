@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from assay import stats
 from assay.protocols import Budget, Outcomes, Trial
 from assay.registry import track
 from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Region, Series, Verdict
@@ -18,7 +19,15 @@ from assay.tracks import credit_training as training
 PENALTY = 0.01
 TAMED = 5.0
 """Growth per block up to which a stream counts as tamed: what backprop-trained nets show."""
-ARMS = ("plain", "penalised", "frozen", "control: backprop", "control: block FA")
+RULES = {
+    "plain": "dfa",
+    "penalised": "dfa",
+    "frozen": "frozen",
+    "control: backprop": "backprop",
+    "control: block FA": "fa",
+}
+ARMS = tuple(RULES)
+SUBJECT = "Block-level DFA with a penalty, on digits"
 
 
 @track(
@@ -38,63 +47,52 @@ class Penalty:
         return training.trials(ARMS, budget, seeds)
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
-        rule = {"plain": "dfa", "penalised": "dfa", "frozen": "frozen", "control: backprop": "backprop"}
         penalty = PENALTY if trial.arm == "penalised" else 0.0
-        return training.train_arm(rule.get(trial.arm, "fa"), trial.seed, penalty=penalty)
+        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty)
 
     def decide(self, outcomes: Outcomes) -> Finding:
-        """PASS if the penalty tames the growth at every seed and penalised blocks still end below frozen ones.
+        """PASS if at every seed the stream grows and the penalty tames it, and penalised blocks end below frozen ones.
 
-        FAIL if the growth is not tamed, or was none to begin with, or if penalised blocks beat frozen ones.
+        FAIL if the penalty leaves the growth, or if penalised blocks beat frozen ones; undecided where nothing grows
+        without it.
         """
-        from assay.audits.credit.depth import judge_utility
-
-        if gone := training.missing(outcomes, ARMS):
-            return Finding(subject="DFA with a penalty", claim="", verdict=Verdict.INCONCLUSIVE,
-                           reason=f"no result for {', '.join(gone)}")
+        if reason := training.undecidable(outcomes, ARMS, "growth"):
+            return Finding(subject=SUBJECT, claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
         seeds, plain, penalised = outcomes.paired("plain", "penalised", "growth")
-        tamed = max(penalised) <= TAMED < min(plain)
-        utilities = {
-            arm: judge_utility(training.baselines(outcomes, rule=arm, backprop="control: backprop", frozen="frozen"))
-            for arm in ("penalised", *self.controls)
-        }
-        useless = utilities["penalised"].verdict is Verdict.FAIL
-        told = (f"growth {min(plain):.3g} to {max(plain):.3g} without the penalty, {min(penalised):.3g} to "
-                f"{max(penalised):.3g} with it; {utilities['penalised'].reason}")
-        gap = utilities["penalised"].gap
-        useful = gap is not None and gap.interval is not None and gap.interval.low > 0
-        verdict = Verdict.PASS if tamed and useless else Verdict.FAIL if useful or not tamed else Verdict.INCONCLUSIVE
+        grown, tamed = min(plain) > TAMED, max(penalised) <= TAMED
+        growth = (f"growth {min(plain):.3g} to {max(plain):.3g} without the penalty, {min(penalised):.3g} to "
+                  f"{max(penalised):.3g} with it")
+        utility, gap = training.judged(outcomes, "penalised", backprop="control: backprop")
+        backprop, _ = training.judged(outcomes, "control: backprop", backprop="control: backprop")
+        block_fa, _ = training.judged(outcomes, "control: block FA", backprop="control: backprop")
+        worse = stats.relation(gap.interval, training.BELOW_FROZEN)
         backprop_growth = max(outcomes.values("control: backprop", "growth"))
-        good = utilities["control: backprop"].verdict is not Verdict.FAIL and backprop_growth <= TAMED
         return Finding(
-            subject="Block-level DFA with a penalty, on digits",
+            subject=SUBJECT,
             claim="",
-            verdict=verdict,
-            reason=told,
-            key_finding=told,
+            verdict=training.verdict(holds=grown and tamed and worse is Verdict.PASS,
+                                     refuted=not tamed or worse is Verdict.FAIL, seeds=gap.seeds),
+            reason=f"{growth}; {utility.reason}",
+            key_finding=f"{growth}; {utility.reason}",
             headline="penalised DFA minus frozen",
             measurements=(
-                *((Measurement(name="penalised DFA minus frozen", value=gap.value, unit="accuracy", n=gap.n,
-                               interval=gap.interval, region=Region(high=0.0), values=gap.values, seeds=gap.seeds,
-                               note=gap.note),) if gap else ()),
+                gap.model_copy(update={"name": "penalised DFA minus frozen", "region": training.BELOW_FROZEN}),
                 Measurement(name="largest growth with the penalty", value=max(penalised), unit="ratio", n=len(seeds),
                             region=Region(high=TAMED), values=penalised, seeds=seeds),
                 Measurement(name="smallest growth without it", value=min(plain), unit="ratio", n=len(seeds),
                             values=plain, seeds=seeds),
             ),
             checks=(
-                Check(name="mode 1 is gone", verdict=Verdict.PASS if tamed else Verdict.FAIL,
-                      reason=told.split(";")[0]),
-                Check(name="mode 2 is left", verdict=Verdict.PASS if useless else Verdict.INCONCLUSIVE,
-                      reason=utilities["penalised"].reason),
+                Check(name="mode 1 shows without the penalty", reason=growth,
+                      verdict=Verdict.PASS if grown else Verdict.INCONCLUSIVE),
+                Check(name="mode 1 is gone with it", reason=growth, verdict=Verdict.PASS if tamed else Verdict.FAIL),
+                Check(name="mode 2 is left", reason=utility.reason, verdict=worse),
             ),
             controls=(
                 Control(name="control: backprop", kind="known-good", expected=f"growth up to {TAMED:g}, not FAIL",
-                        observed=f"growth {backprop_growth:.3g}, {utilities['control: backprop'].verdict.value}",
-                        separated=good),
-                Control(name="control: block FA", kind="known-bad", expected="FAIL",
-                        observed=utilities["control: block FA"].verdict.value,
-                        separated=utilities["control: block FA"].verdict is Verdict.FAIL),
+                        observed=f"growth {backprop_growth:.3g}, {backprop.verdict.value}",
+                        separated=backprop.verdict is not Verdict.FAIL and backprop_growth <= TAMED),
+                training.known_bad("control: block FA", block_fa),
             ),
             figures=(_figure(seeds, plain, penalised),),
             varied=("initialisation", "data order", "split", "feedback matrices"),

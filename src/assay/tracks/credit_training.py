@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay.protocols import Budget, Outcomes, Trial
+from assay.results import Control, Measurement, Region, Verdict
+from assay.stats.decision import MINIMUM_SEEDS
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from assay.audits.credit import Baselines
+    from assay.audits.credit.depth import Utility
     from assay.protocols import Rule, Task
 
 WIDTH, DEPTH, EPOCHS, BATCH, RATE = 32, 4, 10, 64, 0.03
 BATCH_AUDITED = 128
 SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.audits.credit", "assay.tracks.credit_training")
+BELOW_FROZEN = Region(high=0.0)
+"""Where the gap of an arm lies whose trained blocks do worse than blocks left as they were."""
 
 
 def trials(arms: Iterable[str], budget: Budget, seeds: Sequence[int]) -> list[Trial]:
@@ -81,16 +86,37 @@ def trained(name: str, data: Task, seed: int, *, penalty: float = 0.0) -> tuple[
     return model, rule
 
 
-def baselines(outcomes: Outcomes, *, rule: str, backprop: str, frozen: str) -> Baselines:
-    """The arms of a track as the depth check wants them."""
-    from assay.audits.credit import Baselines
+def undecidable(outcomes: Outcomes, arms: Iterable[str], *keys: str) -> str | None:
+    """Why these trials decide nothing: an arm without a result, no seed in common, a ``key`` that is NaN; else None."""
+    arms = tuple(arms)
+    if gone := [arm for arm in arms if not outcomes.arm(arm)]:
+        return f"no result for {', '.join(gone)}"
+    if not set.intersection(*(set(outcomes.arm(arm)) for arm in arms)):
+        return "no seed finished in every arm"
+    broken = [f"{key} of {arm}" for arm in arms for key in keys if any(map(math.isnan, outcomes.values(arm, key)))]
+    return f"not a number: {', '.join(broken)}" if broken else None
 
-    def rows(arm: str) -> Mapping[int, Sequence[bool]]:
-        return {seed: [item == "1" for item in record["correct"]] for seed, record in outcomes.arm(arm).items()}
 
-    return Baselines({"rule": rows(rule), "backprop": rows(backprop), "frozen": rows(frozen)})
+def judged(outcomes: Outcomes, arm: str, *, backprop: str, frozen: str = "frozen") -> tuple[Utility, Measurement]:
+    """Whether training the blocks pays in ``arm``, and by how much it beats frozen blocks."""
+    from assay.audits.credit.depth import Baselines, judge_utility
+
+    def rows(name: str) -> Mapping[int, Sequence[bool]]:
+        return {seed: [item == "1" for item in record["correct"]] for seed, record in outcomes.arm(name).items()}
+
+    utility = judge_utility(Baselines({"rule": rows(arm), "backprop": rows(backprop), "frozen": rows(frozen)}))
+    assert utility.gap is not None, "only an audit without baselines has no gap"
+    return utility, utility.gap
 
 
-def missing(outcomes: Outcomes, arms: Iterable[str]) -> list[str]:
-    """Arms without a single finished trial."""
-    return [arm for arm in arms if not outcomes.arm(arm)]
+def verdict(*, holds: bool, refuted: bool, seeds: Sequence[int]) -> Verdict:
+    """PASS or FAIL where the numbers say so; fewer than three seeds decide nothing, neither for a claim nor against."""
+    if len(seeds) < MINIMUM_SEEDS:
+        return Verdict.INCONCLUSIVE
+    return Verdict.FAIL if refuted else Verdict.PASS if holds else Verdict.INCONCLUSIVE
+
+
+def known_bad(name: str, utility: Utility) -> Control:
+    """The control that the depth check must fail."""
+    return Control(name=name, kind="known-bad", expected="FAIL", observed=utility.verdict.value,
+                   separated=utility.verdict is Verdict.FAIL)

@@ -17,13 +17,13 @@ from assay.audits.credit.published import UTILITY_MARGIN
 from assay.errors import expected
 from assay.results import Check, Interval, Measurement, Region, Verdict
 from assay.stats import relation
+from assay.stats.decision import MINIMUM_SEEDS
 
 if TYPE_CHECKING:
     import numpy as np
 
     Bits = np.ndarray[Any, np.dtype[np.bool_]]
 
-MINIMUM_SEEDS = 3
 CONFIDENCE = 0.90
 """Two-sided; each side is tested at 5 %."""
 
