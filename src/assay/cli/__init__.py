@@ -5,31 +5,47 @@ Nothing here imports torch before a command that needs it runs, so ``assay --hel
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     import typer
 
 USAGE_ERROR = 2
+CRASHED = 4
 INTERRUPTED = 130
+NOBODY_READS = 141
 
 
 def main() -> None:
-    """Run the command line; user errors are one line on stderr and exit code 2, never a traceback."""
+    """Run the command line; the exit code is a verdict only if there is one.
+
+    An error of the user is one line on stderr and 2. A crash is a traceback and 4, since Python's own 1 means FAIL
+    here; an interruption is 130, and output that nobody reads any more is 141, as shells have it.
+    """
+    from assay.cli.root import Interrupted, NobodyReads
     from assay.errors import AssayError
 
     try:
         _app()()
     except AssayError as error:
-        sys.stderr.write(f"assay: {error}\n")
-        raise SystemExit(USAGE_ERROR) from None
-    except KeyboardInterrupt:
-        sys.stderr.write("\nassay: stopped; finished cells are kept, the same command goes on from here\n")
-        raise SystemExit(INTERRUPTED) from None
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(0) from None
+        _leave(f"assay: {error}", USAGE_ERROR)
+    except (Interrupted, KeyboardInterrupt):
+        _leave("\nassay: stopped; finished cells, if any, are kept: the same command goes on from there", INTERRUPTED)
+    except NobodyReads:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered is flushed into nothing
+        raise SystemExit(NOBODY_READS) from None
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        _leave("assay: crashed, no verdict; the traceback says where", CRASHED)
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    sys.stderr.write(f"{message}\n")
+    raise SystemExit(code) from None
 
 
 def _app() -> typer.Typer:
@@ -53,6 +69,7 @@ def _app() -> typer.Typer:
         view,
     )
     from assay.cli.many import ManyValues
+    from assay.cli.root import Commands, root_options
 
     def group(text: str) -> typer.Typer:
         return typer.Typer(
@@ -64,6 +81,7 @@ def _app() -> typer.Typer:
         )
 
     app = group("Tells how much of a claim about a neural network or a learning rule is true.")
+    app.callback(cls=Commands, help=app.info.help)(root_options)
     app.command("verify")(verify.verify_command)
     app.command("tracks")(tracks.tracks_command)
     app.command("describe")(describe.describe_command)

@@ -1,0 +1,44 @@
+"""The root of the command line: ``assay --version``, and endings that the framework would have in its own way."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+
+class Interrupted(Exception):
+    """Ctrl-C inside a command; the framework would end it without a word."""
+
+
+class NobodyReads(Exception):
+    """The reader of our output has gone; the framework would end with 1, which means FAIL here."""
+
+
+class Commands(TyperGroup):
+    """All commands; hands interruptions and broken pipes to ``assay.cli.main`` under names the framework ignores."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+        except BrokenPipeError:
+            raise NobodyReads from None
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from assay import __version__
+
+        typer.echo(f"assay {__version__}")
+        raise typer.Exit
+
+
+def root_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of ``assay`` itself, before any command."""

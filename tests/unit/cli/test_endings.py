@@ -1,0 +1,64 @@
+"""How a command ends when there is no verdict: its exit code is never mistaken for one, and it says what happened."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import assay
+
+ENDS = """
+import sys
+from assay.cli import main
+from assay.registry import registry
+
+def ordered():
+    raise {error}
+
+registry.ordered = ordered
+sys.argv = ["assay", "tracks"]
+main()
+"""
+
+
+def ended(error: str) -> subprocess.CompletedProcess[str]:
+    """A command inside which ``error`` was raised."""
+    return subprocess.run([sys.executable, "-c", ENDS.format(error=error)], capture_output=True, text=True, check=False)
+
+
+def test_a_crash_is_an_error_and_not_a_failed_claim() -> None:
+    done = ended("RuntimeError('boom')")
+    assert done.returncode == 4
+    assert "Traceback" in done.stderr and "boom" in done.stderr
+    assert done.stderr.splitlines()[-1] == "assay: crashed, no verdict; the traceback says where"
+
+
+def test_an_interrupted_command_says_what_is_kept() -> None:
+    done = ended("KeyboardInterrupt")
+    assert done.returncode == 130
+    assert "finished cells, if any, are kept" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_output_that_nobody_reads_is_neither_a_pass_nor_a_fail() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = "from assay.cli import main; import sys; sys.argv = ['assay', 'tracks', '--json']; main()"
+    done = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode == 141 and done.stderr == ""
+
+
+def test_the_version_is_told_and_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    from assay.cli import main
+
+    arguments, sys.argv = sys.argv, ["assay", "--version"]
+    try:
+        with pytest.raises(SystemExit) as left:
+            main()
+    finally:
+        sys.argv = arguments
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"assay {assay.__version__}\n"
