@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.finish import finish
+from assay.cli.finish import finish, rerun
 from assay.cli.options import ModelPath, OneReport, RootSeed
 from assay.cli.subjects import load, make
 
@@ -71,18 +71,15 @@ def run(
 
     spec = _made(symmetry)
     data = load(sample if sample is not None else f"{symmetry.partition(':')[0]}:sample")
-    rerun = f"assay audit symmetry {model} --symmetry {symmetry} --seed {seed}"
-    if sample is not None:
-        rerun += f" --sample {sample}"
     how: dict[str, Any] = {
         "seed": seed, "budget": budget, "rare": rare, "inputs": inputs, "transforms": transforms
     }  # fmt: skip
+    again = rerun("symmetry", model, symmetry=symmetry, sample=sample, against=against, **how, skip=skip)
     if against is not None:
         found = compare(_made(against), _made(model), data, spec, **how)
-        names = {"rerun": f"{rerun} --against {against}", "subject": f"{model} against {against}"}
-        return found.model_copy(update=names)
+        return found.model_copy(update={"rerun": again, "subject": f"{model} against {against}"})
     found = audit(_made(model), data, spec, **how, skip=skip, name=model)
-    return found.model_copy(update={"rerun": rerun})
+    return found.model_copy(update={"rerun": again})
 
 
 def shown(finding: Finding, *, versus: bool = False) -> str:

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from assay.results import Finding
+if TYPE_CHECKING:
+    from assay.results import Finding
+
+
+def place(out: Path | None) -> Path | None:
+    """The value of ``--out`` if a report can go there; an error before the audit, not after it."""
+    if out is not None:
+        from assay.reports.save import check_place
+
+        check_place(out)
+    return out
+
+
+def rerun(audit: str, subject: str, **options: object) -> str:
+    """The command that makes a finding again, with every option that was not left at nothing.
+
+    >>> rerun("gradient", "mine:build", nudge="holomorphic(8)", limit=None, skip=("search", "sizes"))
+    "assay audit gradient mine:build --nudge 'holomorphic(8)' --skip search --skip sizes"
+    """
+    words = ["assay", "audit", audit, subject]
+    for name, value in options.items():
+        for one in value if isinstance(value, tuple) else (value,):
+            words += [] if one is None else [f"--{name}", str(one)]
+    return shlex.join(words)
 
 
 def finish(finding: Finding, out: Path | None) -> NoReturn:
     """Write the finding's report to ``out`` (a folder, or a file by its ending) and leave with its exit code."""
     if out is not None:
         from assay.reports import save_report
+        from assay.reports.save import as_run
+        from assay.verification import command_line
 
-        typer.echo(f"written to {save_report(finding, out)}")
+        run = as_run(finding).model_copy(update={"command": command_line()})
+        typer.echo(f"written to {save_report(run, out)}")
     raise typer.Exit(finding.verdict.exit_code)

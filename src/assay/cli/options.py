@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.finish import place
+
 ModelPath = Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")]
 RootSeed = Annotated[int, typer.Option(help="Root seed.")]
-OneReport = Annotated[Path | None, typer.Option(help="Folder of the report, or one .html, .md, .json or .xml file.")]
+OneReport = Annotated[
+    Path | None, typer.Option(help="Folder of the report, or one .html, .md, .json or .xml file.", callback=place)
+]
 
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds; the budget's by default.")]
 FirstSeed = Annotated[int | None, typer.Option(help="First seed (default: 42).")]

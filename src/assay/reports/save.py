@@ -38,16 +38,30 @@ def save_report(result: Finding | Run, path: str | Path) -> Path:
             "a Finding or a Run", given=f"{type(result).__name__}", do="pass what an audit or verify returned"
         )
     run = as_run(result)
-    target = Path(path)
-    suffix = target.suffix.lower()
-    if target.is_dir() or suffix == "":
+    target = check_place(path)
+    if _is_folder(target):
         for name, kind in FOLDER.items():
             write_atomically(target / name, RENDERERS[kind](run))
         return target
-    if suffix not in RENDERERS:
-        raise expected(f"a folder or a file ending in {', '.join(RENDERERS)}", given=str(target))
-    write_atomically(target, RENDERERS[suffix](run))
+    write_atomically(target, RENDERERS[target.suffix.lower()](run))
     return target
+
+
+def check_place(path: str | Path) -> Path:
+    """``path`` if a report can go there; an InputError otherwise, to be had before hours of work rather than after."""
+    target = Path(path)
+    if not _is_folder(target) and target.suffix.lower() not in RENDERERS:
+        raise expected(f"a folder or a file ending in {', '.join(RENDERERS)}", given=str(target))
+    there = next(parent for parent in (target.absolute(), *target.absolute().parents) if parent.exists())
+    if there.is_file() and there != target.absolute():
+        raise InputError(f"cannot write {target}: {there} is a file; choose a folder you may write to")
+    if not os.access(there, os.W_OK):
+        raise InputError(f"cannot write {target}: no permission for {there}; choose a folder you may write to")
+    return target
+
+
+def _is_folder(target: Path) -> bool:
+    return target.is_dir() or target.suffix == ""
 
 
 def as_run(result: Finding | Run) -> Run:

@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from assay.cli import audit_equilibrium as commands
+from assay.cli.audit_symmetry import run as run_symmetry
 from assay.errors import InputError
 
 SUBJECT = """
@@ -32,6 +33,14 @@ class Uphill:
         for p in model.parameters():
             p.grad.neg_()
         return loss
+"""
+
+TURNED = """
+import torch
+from assay import symmetry as sym
+model = torch.nn.Identity()
+spec = sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=sym.vector())
+points = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
 """
 
 
@@ -73,3 +82,32 @@ def test_errors_say_what_to_do(app: typer.Typer) -> None:
         assert isinstance(result.exception, InputError)
         with pytest.raises(InputError, match=complaint):
             raise result.exception
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_audit(app: typer.Typer, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    for out in ("report.pdf", "taken/report"):
+        result = CliRunner().invoke(app, ["gradient", "no_such_module:model", "--out", out])
+        assert isinstance(result.exception, InputError) and out in str(result.exception)
+
+
+def test_the_report_of_an_audit_holds_its_command(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["stability", "cli_subject_for_audits:loop", "--sweeps", "50", "--out", "report"]
+    monkeypatch.setattr("sys.argv", ["assay", "audit", *arguments])
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    run = json.loads((tmp_path / "report" / "run.json").read_text())
+    assert run["command"] == "assay audit stability cli_subject_for_audits:loop --sweeps 50 --out report"
+
+
+def test_a_symmetry_audit_is_made_again_with_every_option(app: typer.Typer, tmp_path: Path) -> None:
+    (tmp_path / "turned_subject.py").write_text(TURNED)
+    finding = run_symmetry(
+        "turned_subject:model", "turned_subject:spec", sample="turned_subject:points", budget=0.1, rare=0.2,
+        skip=("gradients", "training"),
+    )  # fmt: skip
+    assert finding.rerun == (
+        "assay audit symmetry turned_subject:model --symmetry turned_subject:spec --sample turned_subject:points "
+        "--seed 0 --budget 0.1 --rare 0.2 --skip gradients --skip training"
+    )

@@ -10,6 +10,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.reports import save_report
+from assay.reports.save import check_place
 from assay.results import Finding, Run, Verdict, load_run
 
 
@@ -62,6 +63,15 @@ def test_a_file_where_a_folder_is_needed_is_one_clear_line(rich: Run, tmp_path: 
     (tmp_path / "taken").write_text("")
     with pytest.raises(InputError, match=r"cannot write .*taken"):
         save_report(rich, tmp_path / "taken" / "run")
+
+
+def test_a_place_is_judged_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    for name, complaint in (("r.pdf", r"\.html, \.md"), ("taken/run", "is a file"), ("taken/r.html", "is a file")):
+        with pytest.raises(InputError, match=complaint):
+            check_place(tmp_path / name)
+    assert check_place(tmp_path / "new" / "run") == tmp_path / "new" / "run"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["taken"]
 
 
 def test_junit_never_shows_an_unproven_claim_as_green(rich: Run, tmp_path: Path) -> None:
