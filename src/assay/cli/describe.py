@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import Annotated
 
 import typer
@@ -21,8 +22,8 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     out = console()
     heading = f"[bold]Track {found.number}: {escape(found.title)}[/bold]"
     out.print(f"{heading}  ({found.name}, {found.kind}, version {found.version})")
-    out.print(f"\n[bold]Claim[/bold]\n  {escape(found.claim)}")
-    out.print(f"\n[bold]Experiment[/bold]\n  {escape(found.experiment)}")
+    out.print(f"\n[bold]Claim[/bold]\n{indent(escape(found.claim), '  ')}")
+    out.print(f"\n[bold]Experiment[/bold]\n{indent(escape(found.experiment), '  ')}")
     out.print("\n[bold]Controls it must tell apart[/bold]")
     for control in found.body.controls:
         out.print(f"  {escape(control)}")

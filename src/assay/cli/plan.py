@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.options import Address, Cells, Engine, FirstSeed, Seeds, Workers
-from assay.errors import InputError
+from assay.errors import InputError, expected
 
 if TYPE_CHECKING:
     from assay.config import Settings
-    from assay.engine import Store
+    from assay.engine import Forecast, Store
     from assay.protocols import Cell
 
 
@@ -42,6 +42,10 @@ def plan_command(
         raise InputError("expected tracks (their cost), or --spread SD or --pilot RUN (seeds needed); given neither")
     if spread is not None and pilot is not None:
         raise InputError("expected either --spread SD or --pilot RUN; given both")
+    for option, value, fine in (("--spread > 0", spread, spread is None or spread > 0),
+                                ("--power between 0 and 1", power, 0 < power < 1)):
+        if not fine:
+            raise expected(option, given=f"{value:g}")
     if tracks:
         _cost(tracks, settings(budget=budget, seeds=seeds, seed=seed, workers=workers, engine=engine, address=address,
                                store=store))
@@ -71,10 +75,7 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
         cells += planned
         stored = _stored(place, planned)
         cost = forecast(planned, stored, costs)
-        out.print(
-            f"{track.number} {track.name}: {cost.cells} cells, {cost.stored} done, "
-            f"{cost.core_seconds / 3600:.2f} core-hours to go{_doubt(cost.guessed, cost.unknown)}"
-        )
+        out.print(f"{track.number} {track.name}: {cost.cells} cells, {cost.stored} done, {_to_go(cost)}")
     stored = _stored(place, cells)
     cost = forecast(cells, stored, costs)
     pieces = bundle(list({cell.key: cell for cell in cells if cell.key not in stored}.values()), places=places)
@@ -96,10 +97,11 @@ def _stored(place: Store, cells: list[Cell]) -> set[str]:
     return {stored.key for stored in place.get_all(cell.key for cell in cells) if stored is not None}
 
 
-def _doubt(guessed: int, unknown: int) -> str:
-    if guessed:
-        return f" ({guessed} cells have no recorded time and are taken to cost what the others do)"
-    return f" ({unknown} cells have no recorded time: cost unknown)" if unknown else ""
+def _to_go(cost: Forecast) -> str:
+    if cost.unknown:
+        return f"{cost.unknown} without a recorded time: cost unknown"
+    doubt = f" ({cost.guessed} cells have no recorded time and are taken to cost what the others do)"
+    return f"{cost.core_seconds / 3600:.2f} core-hours to go{doubt if cost.guessed else ''}"
 
 
 def _seeds_needed(margin: float, spread: float | None, pilot: Path | None, gap: float, power: float) -> None:
@@ -117,7 +119,8 @@ def _seeds_needed(margin: float, spread: float | None, pilot: Path | None, gap: 
                 continue
             values = finding.measurement(finding.headline).values
             if len(values) >= 2:
-                spreads[f"{finding.number} {finding.name}".strip()] = statistics.stdev(values)
+                number = "" if finding.number is None else f"{finding.number} "
+                spreads[f"{number}{finding.name}"] = statistics.stdev(values)
         if not spreads:
             raise InputError(f"{pilot} holds no headline with two or more seeds; run at least two seeds as a pilot")
     elif spread is not None:

@@ -134,7 +134,8 @@ class PlainProgress(Progress):
 
     def planned(self, titles: Mapping[str, str], cells: Mapping[str, Sequence[Cell]]) -> None:
         super().planned(titles, cells)
-        self._say(f"{len(titles)} rows, {len(self._row_of)} cells planned")
+        claims = "1 claim" if len(titles) == 1 else f"{len(titles)} claims"
+        self._say(f"{len(self._row_of)} cells planned for {claims}")
 
     def event(self, event: CellEvent) -> None:
         super().event(event)

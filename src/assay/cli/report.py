@@ -32,4 +32,4 @@ def report_command(
         typer.echo(text, nl=not text.endswith("\n"))
     else:
         write_atomically(out, text)
-        typer.echo(f"wrote {out}")
+        typer.echo(f"written to {out}")

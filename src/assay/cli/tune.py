@@ -35,16 +35,17 @@ def tune_command(
         search=search, settings=assignments(set_), use=assignments(use), data=data,
     )
     screen = console()
-    screen.print(f"{found.arm} on {found.task}: best of {len(found.trials)} trials, "
+    trials_done = "1 trial" if len(found.trials) == 1 else f"{len(found.trials)} trials"
+    screen.print(f"{found.arm} on {found.task}: best of {trials_done}, "
                  f"validation {100 * found.accuracy:.2f} %", markup=False)
     for name, value in found.settings.as_record().items():
         weight = found.importance.get(name)
         share = f"   explains {weight:.0%}" if weight is not None else ""
         screen.print(f"  {name:15s} {value}{share}", markup=False)
     if save is not None:
-        screen.print(f"written: {save_settings(save, [found])}", markup=False)
+        screen.print(f"settings written to {save_settings(save, [found])}", markup=False)
     if out is not None:
         from assay.reports import save_report
 
         save_report(tuning_run(found), out)
-        screen.print(f"report: {out / 'index.html'}", markup=False)
+        screen.print(f"report written to {out / 'index.html'}", markup=False)

@@ -61,7 +61,9 @@ class Folder:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise AssayError(f"cannot write to {root}: {error.strerror}; choose another folder with --out") from None
+            raise AssayError(
+                f"cannot write to {root}: {error.strerror}; choose another folder with --out or --store"
+            ) from None
         self._journal.recover()
 
     def read(self, name: str) -> bytes | None:

@@ -97,6 +97,8 @@ def test_the_exit_code_is_the_verdict(tmp_path: Path, arguments: list[str], code
         (["report", "future.json"], "upgrade"),
         (["compare", "corrupt.json", "future.json"], "not valid JSON"),
         (["plan"], "given neither"),
+        (["plan", "--spread", "-1"], "expected --spread > 0; given -1"),
+        (["plan", "--spread", "1", "--power", "2"], "expected --power between 0 and 1; given 2"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_two(tmp_path: Path, arguments: list[str], complaint: str) -> None:
@@ -147,6 +149,19 @@ def test_describe_tells_claim_controls_and_cost(tmp_path: Path) -> None:
     done = assay("describe", "toy-good", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
     for part in ("seeds are positive", "control: empty", "standard", "assay verify 9100"):
         assert part in done.stdout
+
+
+def test_describe_sets_every_line_of_the_experiment_in(tmp_path: Path) -> None:
+    text = assay("describe", "parity", cwd=tmp_path).stdout
+    experiment = text.partition("Experiment\n")[2].partition("\n\nControls")[0]
+    assert len(experiment.splitlines()) > 2
+    assert all(line.startswith("  ") for line in experiment.splitlines() if line)
+
+
+def test_a_cost_nobody_knows_is_not_zero_core_hours(tmp_path: Path) -> None:
+    done = assay("plan", "toy-good", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
+    first = done.stdout.splitlines()[0]
+    assert "cost unknown" in first and "core-hours" not in first, done.stderr
 
 
 def test_plan_says_how_many_seeds_are_needed(tmp_path: Path) -> None:
