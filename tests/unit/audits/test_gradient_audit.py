@@ -172,3 +172,22 @@ def test_the_looped_network_gets_its_gradient_tied_and_untied(tied: bool) -> Non
     rule = EqProp(beta=0.05, nudge="centered" if tied else "asymmetric", sweeps=(300, 300), tolerance=1e-13)
     finding = audit_gradient(model, *batch(), rule=rule)
     assert finding.verdict is Verdict.PASS, finding.reason
+
+
+class NoGradient:
+    """A rule that forgets to give any gradient."""
+
+    def backward(self, model: torch.nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(model(x), y).detach()
+
+
+def test_a_sentence_names_a_few_parameters_and_counts_the_others() -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(6))).double()
+    finding = audit_gradient(model, *batch(8), rule=NoGradient())
+    assert finding.verdict is Verdict.FAIL
+    assert "no gradient to 0.weight, 0.bias, 1.weight and 9 more, whose" in finding.reason
+
+
+def test_the_scaled_control_says_by_how_much_it_is_off() -> None:
+    finding = audit_gradient(torch.nn.Linear(8, 5).double(), *batch(8), rule=Backprop(), limit=1e-4)
+    assert "too large by 0.0002 of its size" in [control.name for control in finding.controls]

@@ -59,6 +59,7 @@ def assert_equivariant(
     >>> assert_equivariant(torch.nn.Identity(), torch.randn(8, 3), spec).checks[-1].label
     'UNTESTED'
     """
+    __tracebackhide__ = True  # pytest then shows the line of the test and the reason, not this function
     skip = [part for part in PARTS if part not in ("sensitivity", "special")]
     options = {"seed": seed, "budget": budget, "inputs": inputs, "transforms": transforms, "skip": skip, "call": call}
     finding = audit_symmetry(model, sample, symmetry, **options)  # type: ignore[arg-type]
