@@ -90,8 +90,12 @@ class Registry:
         known = [f"{t.number} ({t.name})" for t in self.ordered()]
         names = [t.name for t in self.ordered()]
         if text.lstrip("-").isdigit():
-            raise InputError(f"unknown track {text}; known: {', '.join(known)}; see: assay tracks")
-        raise InputError(f"{unknown('track', text, names)}; see: assay tracks")
+            raise InputError(f"unknown track {text}; known: {', '.join(known)}{self._not_loaded()}; see: assay tracks")
+        raise InputError(f"{unknown('track', text, names)}{self._not_loaded()}; see: assay tracks")
+
+    def _not_loaded(self) -> str:
+        """The track asked for may be one of those that could not be loaded."""
+        return "".join(f"; {failure.message}" for failure in self.broken.values())
 
     def ordered(self) -> list[Track]:
         """All tracks by number."""

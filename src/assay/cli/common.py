@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,12 +42,21 @@ def sign(verdict: Verdict) -> str:
     return f"[{colour}]{mark} {verdict.value}[/{colour}]"
 
 
+def see_this_folder() -> None:
+    """Let modules of the current folder be imported: a console script, unlike ``python -m``, does not look there."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
 def settings(**flags: Any) -> Settings:
     """Settings of this invocation, with the plugins they name imported into the registry."""
     from assay.config import load
     from assay.registry import registry
 
     loaded = load(**flags)
+    if loaded.plugins:
+        see_this_folder()
     for plugin in loaded.plugins:
         registry.load_module(plugin)
     return loaded

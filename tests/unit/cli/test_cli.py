@@ -12,6 +12,12 @@ import pytest
 
 UNIT = Path(__file__).parents[1]
 
+BESIDE = """
+@track(9190, "beside", claim="seeds are positive", kind="deterministic", sources=())
+class Beside(Toy):
+    pass
+"""
+
 
 def assay(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")}
@@ -137,6 +143,30 @@ def test_a_broken_plugin_is_listed_as_error(tmp_path: Path) -> None:
     done = assay("tracks", cwd=tmp_path)
     assert done.returncode == 4
     assert "no_such_plugin_module" in done.stdout and "ERROR" in done.stdout
+
+
+def test_a_track_of_this_folder_runs_by_the_installed_command(tmp_path: Path) -> None:
+    """``python -m assay`` sees the current folder by itself, the console script does not: main() from elsewhere."""
+    (tmp_path / "tracks_beside.py").write_text("from toy_tracks import Toy\nfrom assay import track\n\n" + BESIDE)
+    (tmp_path / "assay.toml").write_text('plugins = ["tracks_beside"]\n')
+    script = "import sys; sys.path.remove(''); from assay.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "verify", "9190", "--workers", "1", "--out", "run"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(UNIT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_unknown_track_names_the_plugins_that_could_not_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "assay.toml").write_text('plugins = ["no_such_plugin_module"]\n')
+    for track in ("100", "my-claim"):
+        done = assay("verify", track, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "tracks of 'no_such_plugin_module' could not be loaded" in done.stderr
 
 
 def test_tracks_as_json_can_be_read_by_a_program(tmp_path: Path) -> None:
