@@ -7,14 +7,14 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from assay import stats
 from assay.engine import LocalExecutor, Store, capture, content_key, describe_grouping, execute, fingerprint, run_id
-from assay.errors import InputError
+from assay.errors import InputError, expected
 from assay.protocols import (
     Budget,
     Cell,
@@ -91,6 +91,18 @@ def verify(
     )
 
 
+def trials_of(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Trial]:
+    """What a track wants to run; a track that wants nothing, or something else than trials, is an InputError."""
+    wanted: object = track.body.trials(budget, seeds)
+    trials = list(wanted) if isinstance(wanted, Iterable) else [wanted]
+    found = [trial for trial in trials if isinstance(trial, Trial)]
+    if not found or len(found) < len(trials):
+        strange = [type(trial).__name__ for trial in trials if not isinstance(trial, Trial)]
+        what = f"trials of track {track.number} ({track.name}) to be one Trial or more"
+        raise expected(what, given=strange[0] if strange else "none")
+    return found
+
+
 def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     """The cells of one track, each under a key of everything its result depends on.
 
@@ -104,7 +116,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     resources = getattr(track.body, "resources", None)
     siblings = getattr(track.body, "siblings", None)
     cells = []
-    for trial in track.body.trials(budget, seeds):
+    for trial in trials_of(track, budget, seeds):
         payload = {
             "module": track.module,
             "track": track.number,
@@ -220,6 +232,8 @@ def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) 
     failures = outcomes.failures
     try:
         finding = track.body.decide(outcomes)
+        if not isinstance(finding, Finding):
+            raise expected("decide to return a Finding", given=type(finding).__name__)
     except Exception as error:
         failures = (
             *failures,

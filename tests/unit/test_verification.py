@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from assay.errors import InputError
 from assay.protocols import Cell, CellEvent
-from assay.registry import registry
+from assay.registry import Track, registry
 from assay.results import Finding, Run, Verdict
-from assay.verification import verify
+from assay.verification import decide, plan, verify
 
 HERE = Path(__file__).parent
 TOYS = ("toy-good", "toy-statistical", "toy-raises", "toy-killed", "toy-undecidable", "toy-uncalibrated", "toy-fails")
@@ -137,3 +138,35 @@ def test_bad_arguments_are_refused_before_anything_runs(
     with pytest.raises(InputError, match=complaint):
         verify(9100, store=tmp_path / "cells", **arguments)
     assert not (tmp_path / "cells").exists()
+
+
+class Returns:
+    """A track whose author gives back something else than was asked for."""
+
+    controls = ("control: empty",)
+
+    def __init__(self, trials: object, decision: object = None) -> None:
+        self._trials, self._decision = trials, decision
+
+    def trials(self, budget: object, seeds: object) -> object:
+        return self._trials
+
+    def decide(self, outcomes: object) -> object:
+        return self._decision
+
+
+def strange_track(trials: object, decision: object = None) -> Track:
+    good = registry.find("toy-good")
+    return replace(good, body=Returns(trials, decision))
+
+
+@pytest.mark.parametrize(("trials", "given"), [(None, "NoneType"), ([], "none"), (["subject"], "str")])
+def test_trials_that_are_none_are_one_clear_line(trials: object, given: str) -> None:
+    with pytest.raises(InputError, match=f"trials of track 9100 .toy-good. to be one Trial or more; given {given}"):
+        plan(strange_track(trials), "quick", (42,))
+
+
+def test_a_decision_that_is_no_finding_is_an_error_of_its_track_alone() -> None:
+    finding = decide(strange_track([], "PASS"), [], (42, 43, 44))
+    assert finding.verdict is Verdict.ERROR
+    assert "expected decide to return a Finding; given str" in finding.reason

@@ -16,6 +16,7 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     from assay.protocols import BUDGETS
     from assay.registry import registry
     from assay.seeding import SEEDS, seeds_of
+    from assay.verification import trials_of
 
     settings()
     found = registry.find(track)
@@ -30,6 +31,6 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     out.print("\n[bold]Cost[/bold]")
     for budget in BUDGETS:
         seeds = seeds_of(budget, count=None, first=42)
-        cells = list(found.body.trials(budget, seeds))
+        cells = trials_of(found, budget, seeds)
         out.print(f"  {budget:9s} {SEEDS[budget]:3d} seeds  {len(cells):4d} cells")
     out.print(f"\n[bold]Run[/bold]\n  assay verify {found.number} --budget standard")
