@@ -244,3 +244,12 @@ def test_extreme_numbers_still_make_a_page(value: float) -> None:
 
 def test_an_empty_run_says_that_nothing_was_shown() -> None:
     assert "nothing was shown" in html(Run(id="r", created="2026-01-01"))
+
+
+def test_what_to_mend_stands_before_the_numbers(rich: Run) -> None:
+    page = html(rich)
+    for index, finding in enumerate(rich.findings):
+        part = page.partition(f'<article class="finding" id="f{index}"')[2].partition("</article>")[0]
+        if (finding.issues or finding.failures) and finding.measurements:
+            assert part.index('<section class="issue') < part.index('<table class="measured">')
+    assert any(finding.issues and finding.measurements for finding in rich.findings)
