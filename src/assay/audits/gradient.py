@@ -80,7 +80,7 @@ def audit_gradient(
     <Verdict.PASS: 'PASS'>
     """
     loss = loss or getattr(rule, "loss", None)
-    _check_arguments(model, x, y, limit, loss)
+    _check_arguments(model, x, y, rule, limit, loss)
     nudged = has_setting(rule, "beta") and isinstance(model, EquilibriumModel)
     if limit is None:
         limit = NUDGED_LIMIT if nudged else _rounding(model)
@@ -235,9 +235,14 @@ def _rounding(model: nn.Module) -> float:
     return max(ROUNDINGS * torch.finfo(dtype_of(model)).eps, yardstick)
 
 
-def _check_arguments(model: nn.Module, x: Tensor, y: Tensor, limit: float | None, loss: Loss | None) -> None:
+def _check_arguments(
+    model: nn.Module, x: Tensor, y: Tensor, rule: object, limit: float | None, loss: Loss | None
+) -> None:
     if not isinstance(model, nn.Module):
         raise expected("a torch.nn.Module", given=type(model).__name__)
+    if isinstance(rule, type) or not isinstance(rule, Rule):
+        given = f"the class {rule.__name__}" if isinstance(rule, type) else type(rule).__name__
+        raise expected("a rule with backward(model, x, y)", given=given, do="for instance rule=assay.Backprop()")
     if not any(p.requires_grad for p in model.parameters()):
         raise expected("a model with parameters that require a gradient", given=type(model).__name__)
     if len(x) != len(y) or len(x) == 0:

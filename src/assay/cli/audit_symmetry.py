@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,7 +72,8 @@ def run(
     from assay.audits.symmetry.versus import against as compare
 
     spec = _made(symmetry)
-    data = load(sample if sample is not None else f"{symmetry.partition(':')[0]}:sample")
+    where = sample if sample is not None else f"{symmetry.partition(':')[0]}:sample"
+    data = load(where)
     how: dict[str, Any] = {
         "seed": seed, "budget": budget, "rare": rare, "inputs": inputs, "transforms": transforms
     }  # fmt: skip
@@ -79,7 +82,17 @@ def run(
         found = compare(_made(against), _made(model), data, spec, **how)
         return found.model_copy(update={"rerun": again, "subject": f"{model} against {against}"})
     found = audit(_made(model), data, spec, **how, skip=skip, name=model)
-    return found.model_copy(update={"rerun": again})
+    paths = {"model": model, "sample": where, "symmetry": symmetry}
+    issues = tuple(issue.model_copy(update={"script": filled_in(issue.script, paths)}) for issue in found.issues)
+    return found.model_copy(update={"rerun": again, "issues": issues})
+
+
+def filled_in(script: str, paths: Mapping[str, str]) -> str:
+    """A script of an issue with the lines that a reader would fill in taken from the command line."""
+    for name, path in paths.items():
+        how = f'load("{path}")' if name == "sample" else f'make("{path}", torch.nn.Module, sym.Symmetry)'
+        script = re.sub(rf"^{name} = \.\.\. +#", f"{name} = {how}   #", script, flags=re.MULTILINE)
+    return script.replace("# what was audited; fill in", "from assay.cli.subjects import load, make")
 
 
 def shown(finding: Finding, *, versus: bool = False) -> str:

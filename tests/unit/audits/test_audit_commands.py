@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,12 @@ def test_a_symmetry_audit_is_made_again_with_every_option(app: typer.Typer, tmp_
         "assay audit symmetry turned_subject:model --symmetry turned_subject:spec --sample turned_subject:points "
         "--seed 0 --budget 0.1 --rare 0.2 --skip gradients --skip training"
     )
+
+
+def test_the_script_of_an_issue_runs_as_it_is(app: typer.Typer, tmp_path: Path) -> None:
+    (tmp_path / "bent_subject.py").write_text(TURNED + "bent = torch.nn.Sequential(torch.nn.Tanh())\n")
+    finding = run_symmetry("bent_subject:bent", "bent_subject:spec", sample="bent_subject:points")
+    (tmp_path / "again.py").write_text(finding.issues[0].script)
+    done = subprocess.run([sys.executable, "again.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("FAIL the first module that breaks rotation is '0' (Tanh)")

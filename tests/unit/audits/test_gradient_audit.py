@@ -132,6 +132,8 @@ def test_without_a_fixed_point_there_is_no_verdict() -> None:
         ({"y": torch.zeros(3, dtype=torch.long)}, "as many targets"),
         ({"model": "mlp"}, "torch.nn.Module"),
         ({"y": torch.zeros(8)}, "class indices"),
+        ({"rule": "eqprop"}, "a rule with backward.model, x, y.; given str"),
+        ({"rule": EqProp}, "given the class EqProp"),
     ],
 )
 def test_bad_arguments_are_named(change: dict[str, object], complaint: str) -> None:
