@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.finish import finish
+from assay.cli.finish import finish, rerun
 from assay.cli.options import ModelPath, OneReport, RootSeed
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from assay.protocols import Rule
     from assay.results import Finding
 
 
@@ -80,37 +77,41 @@ def run(
 ) -> Finding:
     """The finding for a model and data named on the command line."""
     from assay.audits.credit import audit_credit as audit
+    from assay.cli import credit_inputs as inputs
+    from assay.cli.subjects import module
     from assay.errors import expected
     from assay.reproduce.arms import train_baselines
 
-    subject = build(model)
+    for option, given, least in (("--samples", samples, 2), ("--epochs", epochs, 0), ("--seeds", seeds, 1)):
+        if given < least:
+            raise expected(f"{option} of at least {least}", given=given)
+    subject = module(model)
     if weights is not None:
-        subject.load_state_dict(tensors(weights))
-    x, y = batch(data, samples)
-    learning = make_rule(rule, subject, seed)
+        inputs.load_weights(subject, weights)
+    x, y = inputs.batch(data, samples)
+    learning = inputs.make_rule(rule, subject, seed, blocks)
     if feedback is not None:
-        load = getattr(learning, "load_state_dict", None)
-        if load is None:
-            raise expected("a rule with feedback matrices for --feedback", given=f"--rule {rule}")
-        load(tensors(feedback))
+        inputs.load_feedback(learning, feedback, subject, x, y, named=rule)
     baselines = None
     if epochs:
         baselines = train_baselines(
             model, data, rule=rule, blocks=blocks, epochs=epochs, seeds=range(seed, seed + seeds)
         )
     found = audit(subject, x, y, rule=learning, baselines=baselines, blocks=blocks, seed=seed, subject=model)
-    options = "".join(
-        [
-            f" --weights {weights}" if weights else "",
-            f" --blocks '{blocks}'" if blocks else "",
-            f" --feedback {feedback}" if feedback else "",
-            f" --epochs {epochs} --seeds {seeds}" if epochs else "",
-            f" --samples {samples}",
-        ]
+    command = rerun(
+        "credit",
+        model,
+        data=data,
+        weights=weights,
+        blocks=blocks,
+        rule=rule,
+        feedback=feedback,
+        epochs=epochs or None,
+        seeds=seeds if epochs else None,
+        samples=samples,
+        seed=seed,
     )
-    return found.model_copy(
-        update={"rerun": f"assay audit credit {model} --data {data} --rule {rule}{options} --seed {seed}"}
-    )
+    return found.model_copy(update={"rerun": command})
 
 
 def summary(finding: Finding) -> list[str]:
@@ -130,60 +131,3 @@ def summary(finding: Finding) -> list[str]:
 
 def _short(cell: object) -> str:
     return f"{cell:.3g}" if isinstance(cell, float) else "" if cell is None else str(cell)
-
-
-def build(path: str) -> nn.Module:
-    """The model at an import path."""
-    from torch import nn
-
-    from assay.cli.subjects import make
-    from assay.errors import expected
-
-    found = make(path, nn.Module)
-    if not isinstance(found, nn.Module):
-        raise expected("a torch.nn.Module, or a function that returns one", given=f"{path}: {type(found).__name__}")
-    return found
-
-
-def batch(data: str, samples: int) -> tuple[Tensor, Tensor]:
-    """The first samples of the test part of a task, of a file, or of a pair at an import path."""
-    from assay.cli.subjects import load
-    from assay.errors import expected
-
-    if data.endswith(".safetensors"):
-        stored = tensors(Path(data))
-        if not {"x", "y"} <= stored.keys():
-            raise expected("tensors x and y in the file", given=f"{data} with {', '.join(sorted(stored)) or 'nothing'}")
-        return stored["x"][:samples], stored["y"][:samples].long()
-    if ":" in data:
-        found: Any = load(data)
-        x, y = found() if callable(found) else found
-        return x[:samples], y[:samples]
-    from assay import tasks
-
-    split = tasks.load(data).test
-    return split.x[:samples], split.y[:samples]
-
-
-def make_rule(name: str, model: nn.Module, seed: int) -> Rule:
-    """The rule called ``name``, or made by a function of the model at an import path."""
-    from assay.cli.subjects import load
-    from assay.reproduce.arms import named_rule
-
-    if ":" in name:
-        made: Rule = load(name)(model)
-        return made
-    return named_rule(name, model, seed)
-
-
-def tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; nothing is ever unpickled."""
-    from safetensors.torch import load_file
-
-    from assay.errors import expected
-
-    if not path.is_file() or path.suffix != ".safetensors":
-        raise expected(
-            "a .safetensors file", given=str(path), do="save with safetensors.torch.save_file(state_dict, path)"
-        )
-    return dict(load_file(path))

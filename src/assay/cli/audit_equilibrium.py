@@ -9,7 +9,7 @@ import typer
 
 from assay.cli.finish import finish
 from assay.cli.options import ModelPath, OneReport, RootSeed
-from assay.cli.subjects import load, make
+from assay.cli.subjects import load, make, module
 from assay.errors import InputError, expected, unknown
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def audit_gradient(
     from assay.audits.gradient import audit_gradient as audit
 
     x, y = _pair(model, sample)
-    finding = audit(_model(model), x, y, rule=_rule(rule, beta, nudge), seed=seed, limit=limit, subject=model)
+    finding = audit(module(model), x, y, rule=_rule(rule, beta, nudge), seed=seed, limit=limit, subject=model)
     _finish(finding, f"assay audit gradient {model} --rule {rule} --beta {beta:g} --nudge '{nudge}' --seed {seed}", out)
 
 
@@ -54,7 +54,7 @@ def audit_stability(
 
     given = _loaded(model, sample)
     x = given[0] if isinstance(given, tuple) else given
-    finding = audit(_model(model), x, limit=limit, sweeps=sweeps, seed=seed, subject=model)
+    finding = audit(module(model), x, limit=limit, sweeps=sweeps, seed=seed, subject=model)
     _finish(finding, f"assay audit stability {model} --limit {limit:g} --sweeps {sweeps} --seed {seed}", out)
 
 
@@ -71,7 +71,7 @@ def audit_memory(
     from assay.audits.memory import audit_memory as audit
 
     x, y = _pair(model, sample)
-    finding = audit(_model(model), x, y, rule=_rule(rule, beta, nudge), limit=limit, subject=model)
+    finding = audit(module(model), x, y, rule=_rule(rule, beta, nudge), limit=limit, subject=model)
     _finish(finding, f"assay audit memory {model} --rule {rule} --beta {beta:g} --nudge '{nudge}'", out)
 
 
@@ -87,15 +87,6 @@ def audit_kernel(
     subject: Any = load(kernel) if ":" in kernel else kernel
     finding = audit(subject, seed=seed, beta=beta, subject=kernel)
     _finish(finding, f"assay audit kernel {kernel} --seed {seed} --beta {beta:g}", out)
-
-
-def _model(path: str) -> Any:
-    from torch import nn
-
-    found = make(path, nn.Module)
-    if not isinstance(found, nn.Module):
-        raise expected("a torch.nn.Module, or a function that returns one", given=f"{path}: {type(found).__name__}")
-    return found
 
 
 def _rule(name: str, beta: float, nudge: str) -> Any:

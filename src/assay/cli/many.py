@@ -6,6 +6,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from assay.errors import expected
+
 SEVERAL = ("--rules", "--models", "--set", "--use")
 
 
@@ -17,7 +19,7 @@ class ManyValues(TyperCommand):
 
 
 def spread(args: list[str], *, several: tuple[str, ...] = SEVERAL) -> list[str]:
-    """Arguments with a flag repeated before each of its values.
+    """Arguments with a flag repeated before each of its values; a flag without any is an InputError.
 
     >>> spread(["digits", "--rules", "backprop", "eqprop", "--seeds", "3"])
     ['digits', '--rules', 'backprop', '--rules', 'eqprop', '--seeds', '3']
@@ -26,7 +28,9 @@ def spread(args: list[str], *, several: tuple[str, ...] = SEVERAL) -> list[str]:
     flag: str | None = None
     waiting = False
     for arg in args:
-        if arg.startswith("-") and arg != "-":
+        if arg.startswith("-") and arg != "-" and not (flag is not None and _is_number(arg)):
+            if waiting:
+                raise expected(f"at least one value after {flag}", given=arg, do=f"give values, or leave out {flag}")
             flag = arg if arg in several else None
             waiting = flag is not None
             if flag is None:
@@ -35,3 +39,11 @@ def spread(args: list[str], *, several: tuple[str, ...] = SEVERAL) -> list[str]:
         result += [flag, arg] if flag is not None else [arg]
         waiting = False
     return [*result, flag] if waiting and flag is not None else result
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -9,7 +9,8 @@ import typer
 from typer.core import TyperCommand
 
 EXPERIMENTS = ("fa-protocol",)
-STEPS = ("methods", "frozen", "penalty", "all")
+STEPS = {"methods": "--methods", "frozen": "--ladder", "penalty": "--lambdas", "all": None}
+"""Each step, and the option that it alone uses."""
 
 
 class ReproduceCommand(TyperCommand):
@@ -46,25 +47,30 @@ def reproduce_command(
     from assay.cli.progress import watch
     from assay.cli.verify import finish
     from assay.engine import LocalExecutor
-    from assay.errors import InputError, unknown
+    from assay.errors import InputError, expected, unknown
     from assay.reproduce import experiment as plans
     from assay.reproduce.published import SEEDS
     from assay.reproduce.report import make_run
     from assay.verification import DEFAULT_ROOT, command_line
 
-    for kind, given, known in (("experiment", experiment, EXPERIMENTS), ("step", step, STEPS)):
-        if given not in known:
-            raise InputError(unknown(kind, given, known))
+    for kind, name, known in (("experiment", experiment, EXPERIMENTS), ("step", step, STEPS)):
+        if name not in known:
+            raise InputError(unknown(kind, name, known))
+    for option, given in (("--methods", methods), ("--ladder", ladder), ("--lambdas", lambdas)):
+        if given and option != STEPS[step]:
+            raise expected(f"options that '{step}' uses", given=option, do="leave it out, or run its own step")
     chosen = settings(workers=workers, out=str(out) if out else None, data=str(data) if data else None)
     started, used = time.perf_counter(), tuple(seeds or SEEDS)
+    length = plans.EPOCHS if epochs is None else epochs
+    penalised = plans.PENALTY_EPOCHS if epochs is None else epochs
     if step == "methods":
-        plan = plans.methods_plan(arch, methods or ("bp", "fa", "dfa"), used, epochs or 100)
+        plan = plans.methods_plan(arch, methods or ("bp", "fa", "dfa"), used, length)
     elif step == "frozen":
-        plan = plans.frozen_plan(arch, used, epochs or 100, ladder)
+        plan = plans.frozen_plan(arch, used, length, ladder)
     elif step == "penalty":
-        plan = plans.penalty_plan(arch, lambdas or plans.LAMBDAS, used, epochs or plans.PENALTY_EPOCHS)
+        plan = plans.penalty_plan(arch, lambdas or plans.LAMBDAS, used, penalised)
     else:
-        plan = plans.whole_plan(used, epochs or 100)
+        plan = plans.whole_plan(arch, used, length, penalised)
     folder = Path(chosen.out) if chosen.out else None
     cells = plans.make_cells(plan, data=chosen.data, artifacts=str(artifacts) if artifacts else None)
     with watch(folder, workers=chosen.workers) as watcher:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from assay.errors import InputError, expected, unknown
+from assay.errors import AssayError, InputError, expected, unknown
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def load(path: str) -> Any:
@@ -34,7 +37,30 @@ def load(path: str) -> Any:
     return found
 
 
+def call(path: str, function: Any, *arguments: Any) -> Any:
+    """What the user's ``function`` at ``path`` returns; an InputError says what it raised instead."""
+    try:
+        return function(*arguments)
+    except AssayError:
+        raise
+    except Exception as error:
+        shape = "without arguments" if not arguments else f"with {', '.join(type(a).__name__ for a in arguments)}"
+        raise expected(
+            f"'{path}' to be callable {shape}", given=f"{type(error).__name__}: {error}", do="call it in Python first"
+        ) from error
+
+
 def make(path: str, *kinds: type) -> Any:
     """The object at a path, called if it is a class or function rather than one of ``kinds`` already."""
     found = load(path)
-    return found() if callable(found) and not isinstance(found, kinds) else found
+    return call(path, found) if callable(found) and not isinstance(found, kinds) else found
+
+
+def module(path: str) -> nn.Module:
+    """The model at a path: an ``nn.Module``, or what a function or class there returns."""
+    from torch import nn
+
+    found = make(path, nn.Module)
+    if not isinstance(found, nn.Module):
+        raise expected("a torch.nn.Module, or a function that returns one", given=f"{path}: {type(found).__name__}")
+    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +22,31 @@ RULES = ("backprop", "fa", "dfa", "fa-block", "dfa-block")
 SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.audits.credit", "assay.reproduce", "assay.seeding")
 
 
-def named_rule(name: str, model: nn.Module, seed: int) -> Rule:
-    """A rule by name: fa and dfa work at every layer, fa-block and dfa-block at block boundaries."""
+def named_rule(name: str, model: nn.Module, seed: int, blocks: str | None = None) -> Rule:
+    """A rule by name: fa and dfa work at every layer, fa-block and dfa-block at the boundaries of ``blocks`` (a glob).
+
+    ``pkg.module:function`` is a function of the model that returns the rule.
+    """
     from assay.rules import Backprop, FeedbackAlignment
 
+    rule: Rule
+    if ":" in name:
+        rule = imported(name)(model)
+        return rule
     if name not in RULES:
         raise InputError(unknown("rule", name, RULES))
     if name == "backprop":
         return Backprop()
     kind: Any = name.partition("-")[0]
-    rule: Rule = FeedbackAlignment(model, kind=kind, level="block" if name.endswith("block") else "layer", seed=seed)
-    return rule
+    at_blocks = name.endswith("block")
+    level: Any = "block" if at_blocks else "layer"
+    return FeedbackAlignment(model, kind=kind, level=level, seed=seed, blocks=blocks if at_blocks else None)
+
+
+def imported(path: str) -> Any:
+    """The object at ``pkg.module:name``."""
+    module, _, name = path.partition(":")
+    return attrgetter(name)(importlib.import_module(module))
 
 
 def train_baselines(
@@ -58,7 +74,7 @@ def train_baselines(
             do="use a task of `assay data list`, or pass baselines= in Python",
         )
     digest = tasks.load(task).data_hash
-    code = fingerprint([*SOURCES, model.partition(":")[0]])
+    code = fingerprint([*SOURCES, *(path.partition(":")[0] for path in (model, rule) if ":" in path)])
     arms = {"rule": (rule, None), "backprop": ("backprop", None), "frozen": ("backprop", 0)}
     planned: dict[tuple[str, int], Cell] = {}
     for seed in seeds:
@@ -96,15 +112,13 @@ def train_baselines(
 
 def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Train one arm of a user's model in a worker; the record holds a 1 for every test item it gets right."""
-    import importlib
     import inspect
 
     from assay import tasks
     from assay.audits.credit.recipe import correct_items, freeze_blocks
     from assay.rules import train
 
-    module, _, name = payload["model"].partition(":")
-    factory = getattr(importlib.import_module(module), name)
+    factory = imported(payload["model"])
     if not callable(factory) or "seed" not in inspect.signature(factory).parameters:
         raise expected(
             "a model factory that takes seed=",
@@ -115,6 +129,7 @@ def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     model, task = factory(seed=seed), tasks.load(payload["task"], seed=seed)
     if payload["trainable"] is not None:
         freeze_blocks(model, task.train.x[:2], trainable=payload["trainable"], glob=payload["blocks"])
-    train(model, task, named_rule(payload["rule"], model, seed), epochs=payload["epochs"], seed=seed)
+    rule = named_rule(payload["rule"], model, seed, payload["blocks"])
+    train(model, task, rule, epochs=payload["epochs"], seed=seed)
     correct = correct_items(model, task.test.x, task.test.y)
     return {"accuracy": sum(correct) / len(correct), "correct": "".join("1" if item else "0" for item in correct)}

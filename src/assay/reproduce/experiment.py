@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.engine import LocalExecutor, Store, content_key, execute, fingerprint
-from assay.errors import MissingData
+from assay.errors import InputError, MissingData, unknown
 from assay.protocols import Cell, CellEvent, Executor, Watcher
 from assay.reproduce.published import SEEDS
 from assay.results import Failure
@@ -21,20 +21,27 @@ if TYPE_CHECKING:
     from assay.reproduce.methods import Setting
 
 SOURCES = ("assay.models", "assay.rules", "assay.audits.credit", "assay.reproduce", "assay.seeding")
+METHODS = ("bp", "fa", "dfa", "fa-layer", "dfa-layer")
+"""fa and dfa work at block boundaries, as published; ``-layer`` at every layer."""
 LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
-PENALTY_EPOCHS = 30
+EPOCHS, PENALTY_EPOCHS = 100, 30
 TIMEOUT = 24 * 3600.0
 
 
 def methods_plan(
-    arch: str = "resmlp", methods: Sequence[str] = ("bp", "fa", "dfa"), seeds: Sequence[int] = SEEDS, epochs: int = 100
+    arch: str = "resmlp",
+    methods: Sequence[str] = ("bp", "fa", "dfa"),
+    seeds: Sequence[int] = SEEDS,
+    epochs: int = EPOCHS,
 ) -> list[Setting]:
-    """The main table: a method is ``bp``, ``fa`` or ``dfa`` (block level) or ``fa-layer`` or ``dfa-layer``."""
+    """The main table: each of ``methods`` (any of METHODS) at each seed."""
     from assay.reproduce.methods import Setting
 
     settings = []
     for seed in seeds:
         for method in methods:
+            if method not in METHODS:
+                raise InputError(unknown("method", method, METHODS))
             kind, _, level = method.partition("-")
             options: dict[str, Any] = {"method": kind, "level": level or "block"}
             settings.append(Setting(**options, arch=arch, seed=seed, epochs=epochs))
@@ -42,7 +49,7 @@ def methods_plan(
 
 
 def frozen_plan(
-    arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = 100, ladder: bool = False
+    arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, ladder: bool = False
 ) -> list[Setting]:
     """The frozen-blocks baseline, and with ``ladder`` backprop and DFA on the last 1, 2 and 3 blocks."""
     from assay.reproduce.methods import Setting
@@ -75,18 +82,20 @@ def penalty_plan(
     ]
 
 
-def whole_plan(seeds: Sequence[int] = SEEDS, epochs: int = 100) -> list[Setting]:
+def whole_plan(
+    arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, penalty_epochs: int = PENALTY_EPOCHS
+) -> list[Setting]:
     """Everything: main table with layer-level FA, frozen baseline with the depth ladder, penalty sweep."""
     plan = [
-        *methods_plan(methods=("bp", "fa", "dfa", "fa-layer"), seeds=seeds, epochs=epochs),
-        *frozen_plan(seeds=seeds, epochs=epochs, ladder=True),
-        *penalty_plan(seeds=seeds),
+        *methods_plan(arch, ("bp", "fa", "dfa", "fa-layer"), seeds, epochs),
+        *frozen_plan(arch, seeds, epochs, ladder=True),
+        *penalty_plan(arch, seeds=seeds, epochs=penalty_epochs),
     ]
     return list(dict.fromkeys(plan))
 
 
 def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None) -> list[Cell]:
-    """One cell per training run, keyed by the setting, the code and the data, but not by where files live."""
+    """One cell per different training run, keyed by the setting, the code and the data, but not by where files live."""
     code, digest = fingerprint(SOURCES), data_digest(data)
     return [
         Cell(
@@ -97,7 +106,7 @@ def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifact
             group=f"{setting.arch}/{setting.method}/{setting.epochs}",
             timeout=TIMEOUT,
         )
-        for setting in settings
+        for setting in dict.fromkeys(settings)
     ]
 
 

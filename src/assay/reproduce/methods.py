@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.credit.recipe import freeze_blocks
-from assay.errors import InputError, unknown
+from assay.errors import InputError, expected, unknown
 from assay.models.res_mlp import ResMLP
 from assay.models.small_resnet import SmallResNet
 from assay.models.vit_mini import ViTMini
@@ -49,9 +50,19 @@ class Setting:
     trainable: int | None = None
 
     def __post_init__(self) -> None:
-        for what, given, known in (("architecture", self.arch, ARCHITECTURES), ("method", self.method, METHODS)):
+        for what, given, known in (
+            ("architecture", self.arch, ARCHITECTURES),
+            ("method", self.method, ("bp", "fa", "dfa")),
+            ("level", self.level, ("layer", "block")),
+        ):
             if given not in known:
                 raise InputError(unknown(what, given, known))
+        if self.epochs < 1:
+            raise expected("epochs of at least 1", given=self.epochs)
+        if self.seed < 0:
+            raise expected("seeds of at least 0", given=self.seed)
+        if not (math.isfinite(self.penalty) and self.penalty >= 0):
+            raise expected("penalties (lambdas) that are numbers of at least 0", given=self.penalty)
 
     @property
     def arm(self) -> str:
@@ -66,9 +77,6 @@ class Setting:
     def name(self) -> str:
         """A short name, unique for the setting: file names and progress lines."""
         return f"{self.arm}-seed{self.seed}"
-
-
-METHODS = ("bp", "fa", "dfa")
 
 
 def train_cell(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,8 +130,11 @@ def test_reproduce_runs_cells_and_resumes(tiny_cifar: Path, tmp_path: Path) -> N
     assert first.exit_code in (1, 3), first.output
     assert sorted(p.name for p in (tmp_path / "out" / "records").iterdir()) == [
         "resmlp-bp-1ep-seed1.json", "resmlp-dfa-block-1ep-seed1.json"]
+    trained = {path: path.read_bytes() for path in (tmp_path / "out" / "records").iterdir()}
     again = CliRunner().invoke(command, arguments)
     assert again.exit_code == first.exit_code
+    # Each record holds the seconds its training took, which no second training repeats to the last digit.
+    assert {path: path.read_bytes() for path in (tmp_path / "out" / "records").iterdir()} == trained
     assert json.loads((tmp_path / "out" / "run.json").read_text())["kind"] == "reproduce"
 
 
