@@ -178,7 +178,7 @@ def _controls(evidence: Evidence, baseline: Arm) -> tuple[Control, ...]:
         mean = 100 * sum(ours) / len(ours)
         found.append(Control(
             name=label, kind="known-good" if kind == "known-good" else "known-bad", expected=expected,
-            observed=f"{decision.verdict} ({mean:.2f} %, {len(seeds)} seeds)", separated=decision.verdict is not bad,
+            observed=f"{decision.verdict} ({mean:.2f} %, {_seeds(seeds)})", separated=decision.verdict is not bad,
         ))
     return tuple(found)
 
@@ -237,7 +237,7 @@ def _key_finding(evidence: Evidence, arm: Arm, ours: list[float], theirs: list[f
     mean, base = 100 * sum(ours) / len(ours), 100 * sum(theirs) / len(theirs)
     ratio = time_ratio(evidence, arm)
     spent = f", {ratio:.2g} times the training time" if ratio else ""
-    return f"{mean:.2f} % against {base:.2f} %: {mean - base:+.2f} pp over {len(ours)} seeds{spent}"
+    return f"{mean:.2f} % against {base:.2f} %: {mean - base:+.2f} pp over {_seeds(ours)}{spent}"
 
 
 def _experiment(evidence: Evidence, arm: Arm) -> str:
@@ -264,3 +264,7 @@ def _limitations(evidence: Evidence, arm: Arm, decision: stats.Decision) -> tupl
 
 def _split_varied(task: str) -> tuple[str, ...]:
     return ("train/validation split",) if task in LARGE else ("train/validation/test split",)
+
+
+def _seeds(values: Sequence[float]) -> str:
+    return "1 seed" if len(values) == 1 else f"{len(values)} seeds"
