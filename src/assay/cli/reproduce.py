@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from assay.cli.options import Address, Cells, Engine, Report, Workers
+
 EXPERIMENTS = ("fa-protocol",)
 STEPS = {"methods": "--methods", "frozen": "--ladder", "penalty": "--lambdas", "all": None}
 """Each step, and the option that it alone uses."""
@@ -33,8 +35,11 @@ def reproduce_command(
     ladder: Annotated[bool, typer.Option("--ladder", help="With frozen: also train the last 1, 2, 3 blocks.")] = False,
     data: Annotated[Path | None, typer.Option(help="Folder with cifar-10-batches-bin (default: ASSAY_DATA).")] = None,
     artifacts: Annotated[Path | None, typer.Option(help="Folder for the weights of every run.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")] = None,
+    workers: Workers = None,
+    out: Report = None,
+    engine: Engine = None,
+    address: Address = None,
+    store: Cells = None,
 ) -> None:
     """Train the published arms as cells, put every figure beside the published one, and write the report.
 
@@ -46,7 +51,7 @@ def reproduce_command(
     from assay.cli.common import settings
     from assay.cli.progress import watch
     from assay.cli.verify import finish
-    from assay.engine import LocalExecutor
+    from assay.engine import Store, choose_executor
     from assay.errors import InputError, expected, unknown
     from assay.reproduce import experiment as plans
     from assay.reproduce.published import SEEDS
@@ -59,7 +64,8 @@ def reproduce_command(
     for option, given in (("--methods", methods), ("--ladder", ladder), ("--lambdas", lambdas)):
         if given and option != STEPS[step]:
             raise expected(f"options that '{step}' uses", given=option, do="leave it out, or run its own step")
-    chosen = settings(workers=workers, out=str(out) if out else None, data=str(data) if data else None)
+    chosen = settings(workers=workers, out=str(out) if out else None, data=str(data) if data else None, engine=engine,
+                      address=address, store=store)
     started, used = time.perf_counter(), tuple(seeds or SEEDS)
     length = plans.EPOCHS if epochs is None else epochs
     penalised = plans.PENALTY_EPOCHS if epochs is None else epochs
@@ -73,10 +79,10 @@ def reproduce_command(
         plan = plans.whole_plan(arch, used, length, penalised)
     folder = Path(chosen.out) if chosen.out else None
     cells = plans.make_cells(plan, data=chosen.data, artifacts=str(artifacts) if artifacts else None)
-    with watch(folder, workers=chosen.workers) as watcher:
-        records, failures = plans.run_cells(
-            cells, store=(folder or DEFAULT_ROOT) / "cells", executor=LocalExecutor(chosen.workers), watcher=watcher
-        )
+    kept = Store(chosen.store or (folder or DEFAULT_ROOT) / "cells")
+    executor = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address)
+    with watch(folder, workers=executor.places(), costs=kept.costs()) as watcher:
+        records, failures = plans.run_cells(cells, store=kept, executor=executor, watcher=watcher)
     run = make_run(records, failures, command=command_line(), seconds=time.perf_counter() - started)
     place = folder or DEFAULT_ROOT / run.id
     (place / "records").mkdir(parents=True, exist_ok=True)

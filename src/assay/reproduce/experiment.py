@@ -111,7 +111,7 @@ def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifact
 
 
 def run_cells(
-    cells: Sequence[Cell], *, store: str | Path, executor: Executor | None = None, watcher: Watcher | None = None
+    cells: Sequence[Cell], *, store: Store, executor: Executor | None = None, watcher: Watcher | None = None
 ) -> tuple[list[dict[str, Any]], list[Failure]]:
     """The records of all cells in plan order, and the failures; killed and started again it redoes only what is
     missing.
@@ -125,7 +125,7 @@ def run_cells(
     failures: list[Failure] = []
     stream = execute(
         cells,
-        store=Store(Path(store)),
+        store=store,
         executor=executor or LocalExecutor(1),
         notify=watcher.event if watcher else _ignore,
     )

@@ -136,6 +136,11 @@ def test_reproduce_runs_cells_and_resumes(tiny_cifar: Path, tmp_path: Path) -> N
     # Each record holds the seconds its training took, which no second training repeats to the last digit.
     assert {path: path.read_bytes() for path in (tmp_path / "out" / "records").iterdir()} == trained
     assert json.loads((tmp_path / "out" / "run.json").read_text())["kind"] == "reproduce"
+    elsewhere = CliRunner().invoke(
+        command, [*arguments[:-1], str(tmp_path / "other"), "--store", str(tmp_path / "out" / "cells")])
+    assert elsewhere.exit_code == first.exit_code and not (tmp_path / "other" / "cells").exists()
+    shared = {path.name: path.read_bytes() for path in (tmp_path / "other" / "records").iterdir()}
+    assert shared == {path.name: content for path, content in trained.items()}
 
 
 def test_audit_credit_on_the_command_line(tmp_path: Path, monkeypatch) -> None:
