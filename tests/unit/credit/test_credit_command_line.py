@@ -96,7 +96,7 @@ AUDIT = "assay audit credit credit_models:build --data digits"
     (f"{AUDIT} --weights other.safetensors", "has the unknown w"),
     (f"{AUDIT} --rule nope", "unknown rule 'nope'"),
     (f"{AUDIT} --rule credit_models:no_rule", "given credit_models:no_rule: int"),
-    (f"{AUDIT} --rule credit_models:pair", "callable with ResMLP; given TypeError"),
+    (f"{AUDIT} --rule credit_models:broken", "'credit_models:broken' to be callable with ResMLP; given "),
     (f"{AUDIT} --feedback feedback.safetensors", "expected a rule with feedback matrices"),
     (f"{AUDIT} --samples -5", "expected --samples of at least 2; given -5"),
     (f"{AUDIT} --epochs -1", "expected --epochs of at least 0; given -1"),

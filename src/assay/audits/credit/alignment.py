@@ -59,10 +59,14 @@ class DepthAlignment:
     @property
     def z(self) -> float | None:
         """Standard deviations of the null above its mean; None without a null, or where the signal is exact."""
-        if self.null_sd is None or self.null_mean is None or self.exact:
+        if self.spread is None or self.null_mean is None or self.exact:
             return None
-        spread = math.hypot(self.null_sd * math.sqrt(1 + 1 / self.redraws), 1e-300)
-        return (self.cosine - self.null_mean) / spread
+        return (self.cosine - self.null_mean) / max(self.spread, 1e-300)
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation of one more redraw about the mean of the null; None without a null."""
+        return None if self.null_sd is None else self.null_sd * math.sqrt(1 + 1 / self.redraws)
 
     @property
     def critical(self) -> float:

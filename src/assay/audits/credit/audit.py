@@ -10,6 +10,7 @@ from assay.audits.credit.depth import Baselines
 from assay.audits.credit.measure import Credit, measure_credit
 from assay.audits.credit.pictures import figures
 from assay.audits.credit.recipe import Recipe
+from assay.audits.credit.reference import AGREES, MOST_NOISE
 from assay.audits.credit.tables import tables
 from assay.errors import expected
 from assay.protocols import Rule
@@ -80,7 +81,7 @@ def audit_credit(
         reason=reason,
         experiment=f"{credit.samples} samples, float64 copies in evaluation mode; {credit.blocks}",
         key_finding=_key_finding(credit),
-        evidence=_evidence(credit, all(control.separated for control in controls)),
+        evidence=_evidence(credit, bool(controls) and all(control.separated for control in controls)),
         headline=credit.utility.gap.name if credit.utility.gap else "samples without a reference",
         measurements=_measurements(credit),
         tables=tables(credit),
@@ -158,8 +159,8 @@ def _measurements(credit: Credit) -> tuple[Measurement, ...]:
             value=noise,
             unit="share",
             n=credit.samples,
-            region=Region(high=0.1),
-            note="cosine of usual and exact gradient below 0.99, worst depth",
+            region=Region(high=MOST_NOISE),
+            note=f"cosine of usual and exact gradient below {AGREES:g}, worst depth",
         ),
         Measurement(
             name="absorption", value=credit.scale.absorption, unit="ratio", n=credit.samples, note="|h_L| / |h_0|"

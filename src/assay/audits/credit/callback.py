@@ -56,9 +56,9 @@ class CreditCallback:
         )
 
     def figure(self) -> Figure:
-        """Growth and gradient norm against epochs."""
+        """Growth and gradient norm against epochs; one whose weights were no longer finite has no point."""
         names = ("largest growth of a block", "gradient norm behind the last block")
-        epochs = tuple(map(float, self.epochs))
+        measured = [(float(e), f) for e, f in zip(self.epochs, self.findings, strict=True) if f.measurements]
         return Figure(
             key="credit-by-epoch",
             question="When does the stream start to explode?",
@@ -66,7 +66,11 @@ class CreditCallback:
             y_label="value",
             y_scale="log",
             series=tuple(
-                Series(name=name, x=epochs, y=tuple(f.measurement(name).value or 0.0 for f in self.findings))
+                Series(
+                    name=name,
+                    x=tuple(epoch for epoch, _ in measured),
+                    y=tuple(f.measurement(name).value or 0.0 for _, f in measured),
+                )
                 for name in names
             ),
         )

@@ -102,13 +102,14 @@ def crossed_gap(baselines: Baselines, first: str, second: str, margin: float) ->
     """
     import numpy as np
 
-    seeds = sorted(baselines.arms[first].keys() & baselines.arms[second].keys())
+    one, other = (baselines.arms.get(arm, {}) for arm in (first, second))
+    seeds = sorted(one.keys() & other.keys())
     if not seeds:
         raise expected(f"at least one seed that both '{first}' and '{second}' finished", given="none")
-    rows = [np.asarray(baselines.arms[first][s], float) - np.asarray(baselines.arms[second][s], float) for s in seeds]
-    if len({len(row) for row in rows}) != 1:
-        raise expected("the same test items in every arm and seed", given=f"{sorted({len(row) for row in rows})} items")
-    differences = np.stack(rows)
+    counts = sorted({len(arm[seed]) for arm in (one, other) for seed in seeds})
+    if len(counts) != 1 or counts[0] < 2:
+        raise expected("the same test items in every arm and seed, at least two", given=f"{counts} items")
+    differences = np.stack([np.asarray(one[s], float) - np.asarray(other[s], float) for s in seeds])
     variance, freedom = _crossed_variance(differences)
     mean = float(differences.mean())
     return Measurement(

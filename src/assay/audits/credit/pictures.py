@@ -72,17 +72,17 @@ def _alignment(credit: Credit) -> Figure:
         )
     ]
     null = [
-        (i, a.null_mean, a.null_sd, a.critical) for i, a in known if a.null_mean is not None and a.null_sd is not None
+        (i, a.null_mean, a.critical * a.spread) for i, a in known if a.null_mean is not None and a.spread is not None
     ]
     if null:
-        name = "null: fresh feedback, 90 % band" if credit.has_null else "null: a random direction, 90 % band"
+        name = f"null: {'fresh feedback' if credit.has_null else 'a random direction'}, 5 % of it above the band"
         series.append(
             Series(
                 name=name,
                 x=_places(i for i, *_ in null),
-                y=tuple(mean for _, mean, _, _ in null),
-                low=tuple(mean - t * sd for _, mean, sd, t in null),
-                high=tuple(mean + t * sd for _, mean, sd, t in null),
+                y=tuple(mean for _, mean, _ in null),
+                low=tuple(mean - band for _, mean, band in null),
+                high=tuple(mean + band for _, mean, band in null),
             )
         )
     return Figure(

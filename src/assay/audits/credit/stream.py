@@ -146,9 +146,9 @@ def _differentiate(
     values: list[Tensor], output: Tensor, signal: Tensor | None, losses: Tensor, blocks: Blocks
 ) -> Stream:
     gradients = torch.autograd.grad(output, values, signal, allow_unused=True)
-    zero = [torch.zeros_like(h) if g is None else g for g, h in zip(gradients, values, strict=True)]
+    whole = [torch.zeros_like(h) if g is None else g for g, h in zip(gradients, values, strict=True)]
     return Stream(
         tuple(by_sample(h, blocks) for h in values),
-        tuple(by_sample(g, blocks) for g in zero),
+        tuple(by_sample(g, blocks) for g in whole),
         losses.detach(),
     )
