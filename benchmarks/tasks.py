@@ -99,9 +99,13 @@ def write_page(given: argparse.Namespace) -> None:
 
     runs = [load_run(path) for path in given.runs]
     lines = ["# Benchmark results", "", "Written by `python benchmarks/tasks.py page`; do not edit. What the columns "
-             "mean: [the benchmark](../benchmark.md). All numbers are in [bench.json](bench.json).", ""]
+             "mean: [the benchmark](../benchmark.md). All numbers are in [bench.json](bench.json).", "",
+             *glance(runs), ""]
+    notes: dict[str, str] = {}
     for found in runs:
         lines += section(found)
+        notes.update({table.title: table.note for table in found.tables if table.note})
+    lines += ["## How to read the tables", "", *(f"* **{title}.** {note}" for title, note in notes.items())]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
     data = [found.model_dump(mode="json", exclude={"environment": {"git_dirty"}}) for found in runs]
     for content in data:
@@ -112,12 +116,39 @@ def write_page(given: argparse.Namespace) -> None:
     print(f"written: {PAGE}")
 
 
+def glance(runs: Any) -> list[str]:
+    """Every finding of every run in one table."""
+    columns = ("task", "arm", "accuracy [%]", "backprop [%]", "gap [pp]", "90 % interval", "seeds",
+               "return", "backprop's", "cosine to the gradient", "minutes", "backprop's", "verdict")
+    rows = []
+    for finding in (finding for found in runs for finding in found.findings):
+        task, _, arm = finding.name.partition("/")
+        by_name = {m.name: m for m in finding.measurements}
+
+        def value(name: str, digits: int, *, per: float = 1.0, found: Any = by_name) -> str:
+            one = next((m for key, m in found.items() if key.startswith(name)), None)
+            return "" if one is None or one.value is None else f"{one.value / per:.{digits}f}"
+
+        baseline = next((n.partition(", ")[2] for n in by_name if n.startswith("accuracy, backprop")), "backprop")
+        gap = by_name.get("accuracy gap")
+        limits = gap.interval if gap is not None else None
+        rows.append((
+            task, arm, value(f"accuracy, {arm}", 2), value(f"accuracy, {baseline}", 2), value("accuracy gap", 2),
+            f"[{limits.low:+.2f}, {limits.high:+.2f}]" if limits else "", gap.n if gap is not None else "",
+            value(f"return, {arm}", 1), value(f"return, {baseline}", 1), value(f"cosine with the true gradient, {arm}", 4),
+            value(f"training time, {arm}", 1, per=60), value(f"training time, {baseline}", 1, per=60), finding.verdict,
+        ))
+    note = "Minutes are wall clock of one training on one core of a machine that did other work too."
+    return ["## At a glance", "", *markdown(columns, rows), "", note]
+
+
 def section(found: Any) -> list[str]:
     """One run as Markdown: how it was made, its verdicts, its tables, its settings."""
     place = found.environment
     packages = ", ".join(f"{name} {place.packages[name]}" for name in ("torch", "numpy") if name in place.packages)
     lines = [
-        f"## {', '.join(dict.fromkeys(f.name.partition('/')[0] for f in found.findings))}", "",
+        f"## {', '.join(dict.fromkeys(f.name.partition('/')[0] for f in found.findings))}: "
+        f"{len(found.config['seeds'])} seed{'s' if len(found.config['seeds']) > 1 else ''}", "",
         f"`{found.command}`", "",
         f"{found.created}, {place.cpu or place.platform}, {place.cores} cores, Python {place.python}, {packages}, "
         f"revision {place.git_revision[:10] or 'unknown'}; seeds {', '.join(map(str, found.config['seeds']))}.", "",
@@ -130,8 +161,9 @@ def section(found: Any) -> list[str]:
         lines += [f"  * {c.name}: expected {c.expected}, observed {c.observed}" for c in finding.controls]
         lines += [f"  * {m.name}: {m.value:.4g} (n = {m.n})" for m in finding.measurements
                   if m.name.startswith(("cosine", "largest residual", "processor"))]
-    for table in found.tables:
-        lines += ["", f"### {table.title}", "", *markdown(table.columns, table.rows), "", table.note]
+    several = len({f.name.partition("/")[0] for f in found.findings}) > 1
+    for table in (table for table in found.tables if several or table.title != "Over all tasks"):
+        lines += ["", f"### {table.title}", "", *markdown(table.columns, table.rows)]
     rows = [(task, arm, json.dumps({k: v for k, v in values.items() if k != "source"}), values["source"])
             for task, arms in found.config["settings"].items() for arm, values in arms.items()]
     return [*lines, "", "### Settings", "", *markdown(("task", "arm", "settings", "found by"), rows), ""]

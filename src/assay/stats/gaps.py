@@ -227,7 +227,8 @@ def _worst_note(gaps: Sequence[float], labels: Sequence[str], claim: GapClaim) -
     rate = unexcluded_collapse_rate(len(gaps))
     return (
         f"lowest {claim.name}: {number(gaps[worst], claim.unit)} at {labels[worst]}; "
-        f"{len(gaps)} seeds without a collapse do not exclude a collapse rate of {rate:.0%}"
+        f"{len(gaps)} {'seed' if len(gaps) == 1 else 'seeds'} without a collapse do not exclude a collapse rate of "
+        f"{rate:.0%}"
     )
 
 
