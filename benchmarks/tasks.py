@@ -135,7 +135,8 @@ def glance(runs: Any) -> list[str]:
         rows.append((
             task, arm, value(f"accuracy, {arm}", 2), value(f"accuracy, {baseline}", 2), value("accuracy gap", 2),
             f"[{limits.low:+.2f}, {limits.high:+.2f}]" if limits else "", gap.n if gap is not None else "",
-            value(f"return, {arm}", 1), value(f"return, {baseline}", 1), value(f"cosine with the true gradient, {arm}", 4),
+            value(f"return, {arm}", 1), value(f"return, {baseline}", 1),
+            value(f"cosine with the true gradient, {arm}", 4),
             value(f"training time, {arm}", 1, per=60), value(f"training time, {baseline}", 1, per=60), finding.verdict,
         ))
     note = "Minutes are wall clock of one training on one core of a machine that did other work too."
