@@ -117,9 +117,14 @@ def measure_alignment(
     *,
     seed: int,
     redraws: int = REDRAWS,
+    signals: Sequence[Tensor | None] | None = None,
 ) -> tuple[DepthAlignment | None, ...]:
-    """The alignment of ``rule`` at each depth, with a null of ``redraws`` fresh feedback matrices where it has any."""
-    signals = credit_signals(rule, model, x, y, blocks)
+    """The alignment of ``rule`` at each depth, with a null of ``redraws`` fresh feedback matrices where it has any.
+
+    ``signals`` are those of ``credit_signals`` if they are known already.
+    """
+    if signals is None:
+        signals = credit_signals(rule, model, x, y, blocks)
     nulls: list[list[float]] = [[] for _ in signals]
     if isinstance(rule, Redrawable) and redraws > 1:
         for number in range(redraws):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +62,7 @@ def measure_credit(
     else:
         exact, plain = exact_stream(model, x, y, blocks), plain_stream(model, x, y, blocks)
     places = tuple(f"layer {i + 1}" if at_rest else f"h_{i}" for i in range(exact.depth + 1))
-    sites, alignment, clamped, response = _signals(
+    signals = _measure_signals(
         model, x, y, rule, blocks, exact, places, at_rest=at_rest, seed=seed, redraws=redraws, responses=responses
     )
     accuracy = baselines.accuracy("rule") if baselines else None
@@ -72,10 +73,10 @@ def measure_credit(
         scale=measure_scale(exact),
         reference=measure_reference(exact, plain),
         published=published(exact, accuracy=accuracy, frozen_accuracy=frozen),
-        sites=sites,
-        alignment=alignment,
-        clamped=clamped,
-        response=response,
+        sites=signals.sites,
+        alignment=signals.alignment,
+        clamped=signals.clamped,
+        response=signals.response,
         utility=judge_utility(baselines) if baselines else NOT_RUN,
         baselines=baselines,
         rule=type(rule).__name__ if rule else "",
@@ -84,7 +85,16 @@ def measure_credit(
     )
 
 
-def _signals(
+class _Signals(NamedTuple):
+    """Where the rule's signal was read, its alignment there, the published clamped cosine, and the loss's response."""
+
+    sites: tuple[str, ...]
+    alignment: tuple[DepthAlignment | None, ...]
+    clamped: tuple[float | None, ...]
+    response: tuple[DepthResponse, ...]
+
+
+def _measure_signals(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
@@ -97,19 +107,17 @@ def _signals(
     seed: int,
     redraws: int,
     responses: bool,
-) -> tuple[tuple[str, ...], tuple[DepthAlignment | None, ...], tuple[float | None, ...], tuple[DepthResponse, ...]]:
-    """Where the rule's signal was read, its alignment there, the published clamped cosine, and the loss's response."""
-    if rule is not None and at_rest:
-        found = parameter_alignment(rule, model, x, y)
-        return tuple(found), tuple(found.values()), (None,) * len(found), ()
+) -> _Signals:
     signals: list[Tensor | None] = [None] * len(places)
     alignment: tuple[DepthAlignment | None, ...] = (None,) * len(places)
     if rule is not None:
-        signals = credit_signals(rule, model, x, y, blocks)
+        signals = [] if at_rest else credit_signals(rule, model, x, y, blocks)
         if all(signal is None for signal in signals):  # the rule does not use the model's own graph
             found = parameter_alignment(rule, model, x, y)
-            return tuple(found), tuple(found.values()), (None,) * len(found), ()
-        alignment = measure_alignment(rule, model, x, y, blocks, exact, seed=seed, redraws=redraws)
+            return _Signals(tuple(found), tuple(found.values()), (None,) * len(found), ())
+        alignment = measure_alignment(
+            rule, model, x, y, blocks, exact, seed=seed, redraws=redraws, signals=signals
+        )
     samples = len(y)
     clamped = tuple(
         None if signal is None else clamped_cosine(signal / samples, gradient / samples)
@@ -118,4 +126,4 @@ def _signals(
     response: tuple[DepthResponse, ...] = ()
     if responses and not at_rest:
         response = measure_response(model, x, y, blocks, exact, signals, seed=seed)
-    return places, alignment, clamped, response
+    return _Signals(places, alignment, clamped, response)

@@ -54,7 +54,7 @@ def measure_reference(exact: Stream, plain: Stream) -> Reference:
             float((lengths(g) * lengths(h) / loss).median()) for g, h in zip(exact.gradients, exact.values, strict=True)
         ),
         noise=tuple(_noise(a, b) for a, b in zip(exact.gradients, plain.gradients, strict=True)),
-        clamped_self_cosine=tuple(_clamped(g / samples, g / samples) for g in exact.gradients),
+        clamped_self_cosine=tuple(_clamped_self_cosine(g / samples) for g in exact.gradients),
     )
 
 
@@ -63,10 +63,9 @@ def clamped_cosine(a: Tensor, b: Tensor) -> float:
     return float(torch.nn.functional.cosine_similarity(a.float(), b.float(), dim=1, eps=CLAMP).mean())
 
 
-def _clamped(a: Tensor, b: Tensor) -> float:
+def _clamped_self_cosine(a: Tensor) -> float:
     # Written out: cosine_similarity clamps each norm in some releases and the product of both in others.
-    dot = (a * b).sum(1)
-    return float((dot / (lengths(a).clamp_min(CLAMP) * lengths(b).clamp_min(CLAMP))).mean())
+    return float(((a * a).sum(1) / lengths(a).clamp_min(CLAMP) ** 2).mean())
 
 
 def _noise(exact: Tensor, plain: Tensor) -> float:
