@@ -28,7 +28,7 @@ def audit_credit(
         str,
         typer.Option(
             help="The rule that trained it: backprop, fa, dfa (layer level), fa-block, "
-            "dfa-block, or pkg.module:function of the model."
+            "dfa-block, or pkg.module:name of a rule or of a function of the model that makes one."
         ),
     ] = "backprop",
     feedback: Annotated[
@@ -123,8 +123,10 @@ def summary(finding: Finding) -> list[str]:
         for check in finding.checks
     ]
     for table in finding.tables:
-        lines += ["", f"  {table.title}", "  " + "  ".join(f"{name:>14}" for name in table.columns)]
-        lines += ["  " + "  ".join(f"{_short(cell):>14}" for cell in row) for row in table.rows]
+        rows = [table.columns, *([_short(cell) for cell in row] for row in table.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += ["", f"  {table.title}"]
+        lines += ["  " + "  ".join(f"{cell:>{wide}}" for cell, wide in zip(row, widths, strict=True)) for row in rows]
     lines += [f"  issue: {issue.title} ({issue.location}): {issue.cause}" for issue in finding.issues]
     return [*lines, "", f"  run again: {finding.rerun}"]
 

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.finish import finish
+from assay.cli.finish import finish, rerun
 from assay.cli.options import ModelPath, OneReport, RootSeed
-from assay.cli.subjects import load, make, module
+from assay.cli.subjects import call, load, make, module
 from assay.errors import InputError, expected, unknown
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from assay.results import Finding
 
 Sample = Annotated[
     str | None, typer.Option(help="pkg.module:name of (x, y), or of a function; by default `sample` beside the model.")
 ]
-RuleName = Annotated[str, typer.Option(help="eqprop, backprop, or pkg.module:name of a rule.")]
+RuleName = Annotated[
+    str, typer.Option(help="eqprop, backprop, fa, dfa, fa-block, dfa-block, or pkg.module:name of a rule.")
+]
 Beta = Annotated[float, typer.Option(help="Nudge of eqprop.")]
 NudgeName = Annotated[str, typer.Option(help="Estimator of eqprop: one-sided, centered, holomorphic(8), tangent, ...")]
 
@@ -37,8 +41,10 @@ def audit_gradient(
     from assay.audits.gradient import audit_gradient as audit
 
     x, y = _pair(model, sample)
-    finding = audit(module(model), x, y, rule=_rule(rule, beta, nudge), seed=seed, limit=limit, subject=model)
-    _finish(finding, f"assay audit gradient {model} --rule {rule} --beta {beta:g} --nudge '{nudge}' --seed {seed}", out)
+    built = module(model)
+    learning = _rule(rule, built, beta, nudge, seed)
+    finding = audit(built, x, y, rule=learning, seed=seed, limit=limit, subject=model)
+    _finish(finding, rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed), out)
 
 
 def audit_stability(
@@ -55,7 +61,7 @@ def audit_stability(
     given = _loaded(model, sample)
     x = given[0] if isinstance(given, tuple) else given
     finding = audit(module(model), x, limit=limit, sweeps=sweeps, seed=seed, subject=model)
-    _finish(finding, f"assay audit stability {model} --limit {limit:g} --sweeps {sweeps} --seed {seed}", out)
+    _finish(finding, rerun("stability", model, sample=sample, limit=limit, sweeps=sweeps, seed=seed), out)
 
 
 def audit_memory(
@@ -71,8 +77,9 @@ def audit_memory(
     from assay.audits.memory import audit_memory as audit
 
     x, y = _pair(model, sample)
-    finding = audit(module(model), x, y, rule=_rule(rule, beta, nudge), limit=limit, subject=model)
-    _finish(finding, f"assay audit memory {model} --rule {rule} --beta {beta:g} --nudge '{nudge}'", out)
+    built = module(model)
+    finding = audit(built, x, y, rule=_rule(rule, built, beta, nudge, 0), limit=limit, subject=model)
+    _finish(finding, rerun("memory", model, sample=sample, **_named(rule, beta, nudge), limit=limit), out)
 
 
 def audit_kernel(
@@ -86,18 +93,25 @@ def audit_kernel(
 
     subject: Any = load(kernel) if ":" in kernel else kernel
     finding = audit(subject, seed=seed, beta=beta, subject=kernel)
-    _finish(finding, f"assay audit kernel {kernel} --seed {seed} --beta {beta:g}", out)
+    _finish(finding, rerun("kernel", kernel, seed=seed, beta=beta), out)
 
 
-def _rule(name: str, beta: float, nudge: str) -> Any:
-    from assay.rules import Backprop, EqProp
+def _rule(name: str, model: nn.Module, beta: float, nudge: str, seed: int) -> Any:
+    from assay.reproduce.arms import RULES, named_rule, rule_from
+    from assay.rules import EqProp
 
     if ":" in name:
-        found = load(name)
-        return found() if isinstance(found, type) or not hasattr(found, "backward") else found
-    if name not in ("eqprop", "backprop"):
-        raise InputError(unknown("rule", name, ("eqprop", "backprop", "pkg.module:name")))
-    return EqProp(beta=beta, nudge=nudge) if name == "eqprop" else Backprop()
+        return call(name, lambda subject: rule_from(name, load(name), subject), model)
+    if name == "eqprop":
+        return EqProp(beta=beta, nudge=nudge)
+    if name not in RULES:
+        raise InputError(unknown("rule", name, ("eqprop", *RULES, "pkg.module:name")))
+    return named_rule(name, model, seed)
+
+
+def _named(rule: str, beta: float, nudge: str) -> dict[str, Any]:
+    """The options that choose the rule; a nudge belongs to eqprop alone."""
+    return {"rule": rule, "beta": beta, "nudge": nudge} if rule == "eqprop" else {"rule": rule}
 
 
 def _loaded(model: str, sample: str | None) -> Any:
@@ -114,9 +128,9 @@ def _pair(model: str, sample: str | None) -> tuple[Any, Any]:
     return given[0], given[1]
 
 
-def _finish(finding: Finding, rerun: str, out: Path | None) -> None:
+def _finish(finding: Finding, again: str, out: Path | None) -> None:
     """Print the finding in a few lines, write its renderings if asked, and leave with the code of its verdict."""
-    finding = finding.model_copy(update={"rerun": rerun})
+    finding = finding.model_copy(update={"rerun": again})
     lines = [f"{finding.verdict}  {finding.subject}: {finding.reason}", finding.key_finding]
     lines += [f"  {check.verdict:13} {check.name}: {check.reason}" for check in finding.checks]
     lines += [

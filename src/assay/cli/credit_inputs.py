@@ -36,15 +36,12 @@ def batch(data: str, samples: int) -> tuple[Tensor, Tensor]:
 
 
 def make_rule(name: str, model: nn.Module, seed: int, blocks: str | None) -> Rule:
-    """The rule called ``name``, or made by a function of the model at an import path."""
-    from assay.reproduce.arms import named_rule
+    """The rule called ``name``, or one of your own at an import path: a rule, or what makes one."""
+    from assay.reproduce.arms import named_rule, rule_from
 
     if ":" not in name:
         return named_rule(name, model, seed, blocks)
-    made = call(name, load(name), model)
-    if not isinstance(made, Rule):
-        raise expected("a function of the model that returns a rule with backward(model, x, y)",
-                       given=f"{name}: {type(made).__name__}")
+    made: Rule = call(name, lambda subject: rule_from(name, load(name), subject), model)
     return made
 
 

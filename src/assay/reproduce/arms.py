@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from assay.engine import LocalExecutor, Store, content_key, execute, fingerprint
 from assay.errors import AssayError, InputError, expected, unknown
-from assay.protocols import Cell
+from assay.protocols import Cell, Rule
 
 if TYPE_CHECKING:
     from torch import nn
 
     from assay.audits.credit import Baselines
-    from assay.protocols import Rule
 
 RULES = ("backprop", "fa", "dfa", "fa-block", "dfa-block")
 SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.audits.credit", "assay.reproduce", "assay.seeding")
@@ -25,14 +24,12 @@ SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.audits.credit", 
 def named_rule(name: str, model: nn.Module, seed: int, blocks: str | None = None) -> Rule:
     """A rule by name: fa and dfa work at every layer, fa-block and dfa-block at the boundaries of ``blocks`` (a glob).
 
-    ``pkg.module:function`` is a function of the model that returns the rule.
+    ``pkg.module:name`` is a rule of your own (see ``rule_from``).
     """
     from assay.rules import Backprop, FeedbackAlignment
 
-    rule: Rule
     if ":" in name:
-        rule = imported(name)(model)
-        return rule
+        return rule_from(name, imported(name), model)
     if name not in RULES:
         raise InputError(unknown("rule", name, RULES))
     if name == "backprop":
@@ -41,6 +38,22 @@ def named_rule(name: str, model: nn.Module, seed: int, blocks: str | None = None
     at_blocks = name.endswith("block")
     level: Any = "block" if at_blocks else "layer"
     return FeedbackAlignment(model, kind=kind, level=level, seed=seed, blocks=blocks if at_blocks else None)
+
+
+def rule_from(path: str, found: Any, model: nn.Module) -> Rule:
+    """What is at ``path`` if it is a rule, else what it makes: a class or function, of the model if it takes one."""
+    import inspect
+
+    if isinstance(found, Rule) and not isinstance(found, type):
+        return found
+    needed = [p for p in inspect.signature(found).parameters.values() if p.default is p.empty]
+    made = found(model) if needed else found()
+    if not isinstance(made, Rule):
+        raise expected(
+            "a rule with backward(model, x, y), or a class or function of the model that makes one",
+            given=f"{path}: {type(made).__name__}",
+        )
+    return made
 
 
 def imported(path: str) -> Any:
@@ -71,7 +84,7 @@ def train_baselines(
         raise expected(
             "a named task to train the depth baselines on",
             given=f"--data {task}",
-            do="use a task of `assay data list`, or pass baselines= in Python",
+            do=f"one of {', '.join(tasks.names())}, or pass baselines= in Python",
         )
     digest = tasks.load(task).data_hash
     code = fingerprint([*SOURCES, *(path.partition(":")[0] for path in (model, rule) if ":" in path)])

@@ -29,12 +29,20 @@ def loop():
 def sample():
     return torch.linspace(-1, 1, 24).reshape(6, 4), torch.arange(6) % 3
 
+def plain():
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+
 class Uphill:
     def backward(self, model, x, y):
         loss = EqProp().backward(model, x, y)
         for p in model.parameters():
             p.grad.neg_()
         return loss
+
+uphill = Uphill()
+
+def of_model(model):
+    return Uphill()
 """
 
 TURNED = """
@@ -122,3 +130,29 @@ def test_the_script_of_an_issue_runs_as_it_is(app: typer.Typer, tmp_path: Path) 
     done = subprocess.run([sys.executable, "again.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("FAIL the first module that breaks rotation is '0' (Tanh)")
+
+
+def test_every_equilibrium_audit_is_made_again_with_its_options(app: typer.Typer, tmp_path: Path) -> None:
+    given = ["--sample", "cli_subject_for_audits:sample", "--limit", "0.2"]
+    wanted = "cli_subject_for_audits:layered --sample cli_subject_for_audits:sample"
+    for arguments, rest in (
+        (["gradient"], "--rule eqprop --beta 0.1 --nudge centered --limit 0.2 --seed 0"),
+        (["gradient", "--rule", "backprop"], "--rule backprop --limit 0.2 --seed 0"),
+        (["memory"], "--rule eqprop --beta 0.1 --nudge centered --limit 0.2"),
+    ):
+        line = [*arguments, "cli_subject_for_audits:layered", *given, "--out", str(tmp_path / "again")]
+        result = CliRunner().invoke(app, line)
+        assert result.exit_code in (0, 1, 3), result.output
+        finding = json.loads((tmp_path / "again" / "run.json").read_text())["findings"][0]
+        assert finding["rerun"] == f"assay audit {arguments[0]} {wanted} {rest}"
+
+
+@pytest.mark.parametrize("name", ["fa", "dfa", "cli_subject_for_audits:Uphill", "cli_subject_for_audits:uphill",
+                                  "cli_subject_for_audits:of_model"])
+def test_a_rule_is_named_alike_by_every_audit(app: typer.Typer, name: str) -> None:
+    from assay.cli import credit_inputs
+    from assay.cli.subjects import module
+
+    model = module("cli_subject_for_audits:plain")
+    assert callable(credit_inputs.make_rule(name, model, 0, None).backward)
+    assert callable(commands._rule(name, model, 0.1, "centered", 0).backward)
