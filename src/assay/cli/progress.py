@@ -120,6 +120,11 @@ class Progress:
         ]
         return {"started": self.started, "updated": time.time(), "tracks": tracks, "seconds_left": self.seconds_left}
 
+    def forget(self) -> None:
+        """Take ``progress.json`` away: a run that was stopped is not to be seen running for ever."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
     def _save(self, *, force: bool = False) -> None:
         if self._file is None or (not force and time.monotonic() - self._written < WRITE_SECONDS):
             return
@@ -169,14 +174,18 @@ def watch(
     from assay.cli.common import console
 
     out = console()
-    if not out.is_terminal:
-        yield PlainProgress(folder, workers, costs)
-        return
-    from rich.live import Live
+    progress = Progress(folder, workers, costs) if out.is_terminal else PlainProgress(folder, workers, costs)
+    try:
+        if out.is_terminal:
+            from rich.live import Live
 
-    progress = Progress(folder, workers, costs)
-    with Live(get_renderable=lambda: _table(progress), console=out, refresh_per_second=5, transient=True):
-        yield progress
+            with Live(get_renderable=lambda: _table(progress), console=out, refresh_per_second=5, transient=True):
+                yield progress
+        else:
+            yield progress
+    except BaseException:
+        progress.forget()
+        raise
 
 
 def clock(seconds: float) -> str:

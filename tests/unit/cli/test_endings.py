@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,16 @@ def test_the_version_is_told_and_is_that_of_the_package(capsys: pytest.CaptureFi
         sys.argv = arguments
     assert left.value.code == 0
     assert capsys.readouterr().out == f"assay {assay.__version__}\n"
+
+
+def test_a_stopped_run_is_not_seen_running_for_ever(tmp_path: Path) -> None:
+    from assay.cli.progress import watch
+
+    with watch(tmp_path) as watcher:
+        watcher.planned({"1": "a claim"}, {"1": []})
+        assert (tmp_path / "progress.json").exists()
+    assert (tmp_path / "progress.json").exists(), "the viewer goes on from it to run.json"
+    with pytest.raises(KeyboardInterrupt), watch(tmp_path) as watcher:
+        watcher.planned({"1": "a claim"}, {"1": []})
+        raise KeyboardInterrupt
+    assert not (tmp_path / "progress.json").exists()
