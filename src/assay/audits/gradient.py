@@ -23,6 +23,7 @@ from assay.audits.agreement import (
     whole_cosine,
     whole_error,
 )
+from assay.audits.explained import explained
 from assay.audits.gradient_report import (
     dtype_name,
     dtype_of,
@@ -84,7 +85,8 @@ def audit_gradient(
     nudged = has_setting(rule, "beta") and isinstance(model, EquilibriumModel)
     if limit is None:
         limit = NUDGED_LIMIT if nudged else _rounding(model)
-    truth = true_gradient(model, x, y, loss=loss, seed=seed)
+    with explained(x):
+        truth = true_gradient(model, x, y, loss=loss, seed=seed)
     name = subject or f"{type(rule).__name__} on {type(model).__name__}"
     try:
         used = estimate(rule, model, x, y)

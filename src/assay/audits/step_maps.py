@@ -60,7 +60,7 @@ def step_map(
         raise expected(
             "an equilibrium model, or step= and start=",
             given=type(model).__name__,
-            do="pass step=lambda x, h: ... and start=, the state before the first step",
+            do="in Python: audit_stability(model, x, step=lambda x, h: ..., start=the state before the first step)",
         )
     with torch.no_grad():
         clamped = model.clamp(x)

@@ -27,7 +27,7 @@ def audit_credit(
     rule: Annotated[
         str,
         typer.Option(
-            help="The rule that trained it: backprop, fa, dfa (layer level), fa-block, "
+            help="The rule that trained it: backprop, eqprop, fa, dfa (layer level), fa-block, "
             "dfa-block, or pkg.module:name of a rule or of a function of the model that makes one."
         ),
     ] = "backprop",

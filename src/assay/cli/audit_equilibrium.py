@@ -105,7 +105,7 @@ def _rule(name: str, model: nn.Module, beta: float, nudge: str, seed: int) -> An
     if name == "eqprop":
         return EqProp(beta=beta, nudge=nudge)
     if name not in RULES:
-        raise InputError(unknown("rule", name, ("eqprop", *RULES, "pkg.module:name")))
+        raise InputError(unknown("rule", name, (*RULES, "pkg.module:name")))
     return named_rule(name, model, seed)
 
 

@@ -58,7 +58,8 @@ def load_feedback(rule: Rule, path: Path, model: nn.Module, x: Tensor, y: Tensor
     A matrix the rule does not find is drawn at random when it is first used, so the wrong file would go unnoticed: one
     backward pass of a copy, which draws them all, shows which there must be.
     """
-    from assay.audits.credit.stream import explained, in_precision
+    from assay.audits.credit.stream import in_precision
+    from assay.audits.explained import explained
 
     if not hasattr(rule, "load_state_dict") or not hasattr(rule, "state_dict"):
         raise expected("a rule with feedback matrices for --feedback", given=f"--rule {named}")

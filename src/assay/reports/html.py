@@ -87,6 +87,7 @@ def environment() -> jinja2.Environment:
         allows=_allows,
         headline=words.headline,
         worst=_worst,
+        worst_label=words.worst_label,
         is_fact=_is_fact,
         control_sentence=words.control_sentence,
         seeds=_seeds,

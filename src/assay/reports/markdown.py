@@ -164,8 +164,8 @@ def _measurements(finding: Finding) -> list[str]:
     parts = [rows(("Measurement", "Value", "Unit", "n", "Interval", "Method", "Claim allows", "Source"), body)]
     decided = words.headline(finding)
     worst = words.worst(decided) if decided else None
-    if worst:
-        parts.append(f"**Worst seed**: {worst[0]} ({words.number(worst[1])})")
+    if decided and worst:
+        parts.append(f"**{words.worst_label(decided)}**: {worst[0]} ({words.number(worst[1])})")
     return parts
 
 

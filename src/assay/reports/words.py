@@ -148,6 +148,13 @@ def headline(finding: Finding) -> Measurement | None:
     return next((m for m in finding.measurements if m.name == finding.headline), None)
 
 
+def worst_label(measurement: Measurement) -> str:
+    """What ``worst`` found: where both directions are bad, the best seed may be the one nearest to a limit."""
+    limits = measurement.region
+    both = limits is not None and limits.low is not None and limits.high is not None
+    return "Seed nearest a limit" if both else "Worst seed"
+
+
 def worst(measurement: Measurement) -> tuple[int, float] | None:
     """Seed and value of the observation farthest on the wrong side of the region (or nearest to leaving it).
 

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     from assay.audits.credit import Baselines
 
-RULES = ("backprop", "fa", "dfa", "fa-block", "dfa-block")
+RULES = ("backprop", "eqprop", "fa", "dfa", "fa-block", "dfa-block")
 SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.audits.credit", "assay.reproduce", "assay.seeding")
 
 
 def named_rule(name: str, model: nn.Module, seed: int, blocks: str | None = None) -> Rule:
     """A rule by name: fa and dfa work at every layer, fa-block and dfa-block at the boundaries of ``blocks`` (a glob).
 
-    ``pkg.module:name`` is a rule of your own (see ``rule_from``).
+    ``eqprop`` has its default settings. ``pkg.module:name`` is a rule of your own (see ``rule_from``).
     """
-    from assay.rules import Backprop, FeedbackAlignment
+    from assay.rules import Backprop, EqProp, FeedbackAlignment
 
     if ":" in name:
         return rule_from(name, imported(name), model)
@@ -34,6 +34,8 @@ def named_rule(name: str, model: nn.Module, seed: int, blocks: str | None = None
         raise InputError(unknown("rule", name, RULES))
     if name == "backprop":
         return Backprop()
+    if name == "eqprop":
+        return EqProp()
     kind: Any = name.partition("-")[0]
     at_blocks = name.endswith("block")
     level: Any = "block" if at_blocks else "layer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 import assay
 from assay.audits.credit import Baselines, FAProtocol, Recipe, audit_credit
 from assay.audits.credit.depth import crossed_gap, judge_utility
-from assay.results import Finding, Verdict
+from assay.results import Check, Finding, Verdict
 from assay.rules.feedback import FeedbackAlignment
 from subjects import SUBJECTS, batch
 
@@ -99,6 +100,33 @@ def test_weights_that_are_not_numbers_are_named() -> None:
         model.blocks[1].w1.weight[0, 0] = torch.nan
     finding = audit_credit(model, x, y, rule=assay.Backprop())
     assert finding.verdict is Verdict.FAIL and "blocks.1.w1.weight" in finding.reason
+
+
+class Afterwards:
+    """Backprop whose gradients are changed when it is done: the stream shows nothing of it."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        self.change = change
+
+    def backward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        loss = assay.Backprop().backward(model, x, y)
+        for parameter in model.parameters():
+            parameter.grad = self.change(parameter.grad)
+        return loss
+
+
+def test_gradients_changed_behind_the_stream_are_not_called_the_true_gradient() -> None:
+    model, (x, y) = SUBJECTS["resmlp"](), batch("resmlp", 16)
+
+    def alignment(rule: object) -> Check:
+        return check(audit_credit(model, x, y, rule=rule), "alignment")
+
+    same = alignment(Afterwards(lambda gradient: 2 * gradient))
+    assert same.verdict is Verdict.PASS and same.reason == "the rule sends the true gradient"
+    signs = alignment(Afterwards(torch.sign))
+    assert signs.verdict is Verdict.PASS and "than a random direction" in signs.reason
+    assert alignment(Afterwards(torch.zeros_like)).verdict is Verdict.FAIL
+    assert alignment(Afterwards(torch.neg)).verdict is Verdict.FAIL
 
 
 class Planted:

@@ -134,6 +134,8 @@ def test_without_a_fixed_point_there_is_no_verdict() -> None:
         ({"y": torch.zeros(8)}, "class indices"),
         ({"rule": "eqprop"}, "a rule with backward.model, x, y.; given str"),
         ({"rule": EqProp}, "given the class EqProp"),
+        ({"x": torch.zeros(8, 5), "rule": Backprop(), "model": torch.nn.Linear(8, 3)}, r"given x of shape \(8, 5\)"),
+        ({"y": torch.full((8,), 9), "rule": Backprop(), "model": torch.nn.Linear(8, 3)}, "the model said: Target 9"),
     ],
 )
 def test_bad_arguments_are_named(change: dict[str, object], complaint: str) -> None:

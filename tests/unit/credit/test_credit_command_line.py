@@ -200,9 +200,6 @@ class Interrupted:
     ran: tuple[str, ...] = ()
     dies: int | None = None
 
-    def __init__(self, workers: int | None = None) -> None:
-        del workers
-
     def places(self) -> int:
         return 1
 
@@ -219,7 +216,7 @@ class Interrupted:
 
 def test_a_stopped_reproduction_goes_on_where_it_was(cifar: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"{REPRODUCE} --methods bp dfa --seeds 1 --epochs 1 --data {cifar} --out out"
-    monkeypatch.setattr("assay.engine.LocalExecutor", Interrupted)
+    monkeypatch.setattr("assay.engine.choose_executor", lambda *args, **kwargs: Interrupted())
 
     def run(*, dies: int | None) -> tuple[tuple[str, ...], object]:
         Interrupted.ran, Interrupted.dies = (), dies

@@ -15,7 +15,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from assay.audits.credit.stream import Stream, by_sample, exact_cosines, explained, in_precision, lengths
+from assay.audits.credit.stream import Stream, by_sample, exact_cosines, in_precision, lengths
+from assay.audits.explained import explained
 from assay.protocols import Rule
 from assay.rules.feedback_discovery import Blocks
 from assay.rules.feedback_stream import tapped
@@ -85,6 +86,11 @@ class DepthAlignment:
         if self.exact:
             return None
         return self.z > self.critical if self.z is not None else self.cosine > self.critical * self.error
+
+
+def is_gradient(found: DepthAlignment | None) -> bool:
+    """Whether this is the true gradient up to its length; a place that nothing is sent through says nothing."""
+    return found is None or found.cosine > 1 - 1e-6
 
 
 def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> list[Tensor | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from assay.audits.credit.alignment import is_gradient
 from assay.audits.credit.measure import Credit
 from assay.audits.credit.published import GRADIENT_LIMIT, GROWTH_LIMIT, UTILITY_MARGIN
 from assay.audits.credit.reference import AGREES, MOST_NOISE
@@ -191,7 +192,7 @@ def _alignment(credit: Credit) -> Check:
     if not known:
         return Check(name="alignment", verdict=Verdict.STUB, reason="not measured: no rule was given", label=ASSAY)
     judged = [(site, a) for site, a in known if not a.exact]
-    if not judged or all(a.cosine > 1 - 1e-6 for _, a in judged):
+    if all(is_gradient(a) for _, a in judged):
         return Check(name="alignment", verdict=Verdict.PASS, reason="the rule sends the true gradient", label=ASSAY)
     above = [site for site, a in judged if a.aligned]
     null = "fresh random feedback" if credit.has_null else "a random direction"

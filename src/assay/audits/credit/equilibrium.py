@@ -83,7 +83,9 @@ def parameter_alignment(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> d
             groups.setdefault(name.rpartition(".")[0] or name, []).append(
                 (given.detach().flatten(), truth.gradients[name].flatten())
             )
-    return {name: _alignment(pairs, places=len(groups)) for name, pairs in groups.items()}
+    # A module without a gradient that is given none is right, and has no direction to speak of.
+    moved = {name: pairs for name, pairs in groups.items() if any(bool(part.any()) for pair in pairs for part in pair)}
+    return {name: _alignment(pairs, places=len(moved)) for name, pairs in moved.items()}
 
 
 def _alignment(pairs: list[tuple[Tensor, Tensor]], *, places: int) -> DepthAlignment:

@@ -8,14 +8,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from assay.audits.credit.alignment import DepthAlignment, can_redraw, credit_signals, measure_alignment
+from assay.audits.credit.alignment import DepthAlignment, can_redraw, credit_signals, is_gradient, measure_alignment
 from assay.audits.credit.depth import NOT_RUN, Baselines, Utility, judge_utility
 from assay.audits.credit.equilibrium import layers_at_rest, parameter_alignment, stream_at_rest
 from assay.audits.credit.published import Published, published
 from assay.audits.credit.reference import Reference, clamped_cosine, measure_reference
 from assay.audits.credit.response import DepthResponse, measure_response
 from assay.audits.credit.scale import Scale, measure_scale
-from assay.audits.credit.stream import Stream, exact_stream, explained, plain_stream
+from assay.audits.credit.stream import Stream, exact_stream, plain_stream
+from assay.audits.explained import explained
 from assay.protocols import EquilibriumModel, Rule
 from assay.rules.feedback_discovery import Blocks, discover_blocks
 
@@ -112,12 +113,15 @@ def _measure_signals(
     alignment: tuple[DepthAlignment | None, ...] = (None,) * len(places)
     if rule is not None:
         signals = [] if at_rest else credit_signals(rule, model, x, y, blocks)
-        if all(signal is None for signal in signals):  # the rule does not use the model's own graph
+        own_graph = any(signal is not None for signal in signals)
+        if own_graph:
+            alignment = measure_alignment(
+                rule, model, x, y, blocks, exact, seed=seed, redraws=redraws, signals=signals
+            )
+        if all(is_gradient(a) for a in alignment):  # then what reached the weights tells: a rule may change it last
             found = parameter_alignment(rule, model, x, y)
-            return _Signals(tuple(found), tuple(found.values()), (None,) * len(found), ())
-        alignment = measure_alignment(
-            rule, model, x, y, blocks, exact, seed=seed, redraws=redraws, signals=signals
-        )
+            if not own_graph or not all(is_gradient(a) for a in found.values()):
+                return _Signals(tuple(found), tuple(found.values()), (None,) * len(found), ())
     samples = len(y)
     clamped = tuple(
         None if signal is None else clamped_cosine(signal / samples, gradient / samples)

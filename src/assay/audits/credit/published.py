@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from assay.audits.credit.reference import measure_reference
 from assay.audits.credit.scale import measure_scale
-from assay.audits.credit.stream import Stream, exact_stream, explained
+from assay.audits.credit.stream import Stream, exact_stream
+from assay.audits.explained import explained
 from assay.rules.feedback_discovery import discover_blocks
 
 GROWTH_LIMIT = 50.0

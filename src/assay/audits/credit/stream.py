@@ -8,14 +8,13 @@ other probabilities, which keeps all its digits until exp itself underflows (a m
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from assay.errors import AssayError, expected
+from assay.audits.explained import explained
+from assay.errors import expected
 from assay.rules.feedback_discovery import Blocks
 from assay.rules.feedback_stream import tapped
 
@@ -93,20 +92,6 @@ def in_precision(model: nn.Module, x: Tensor, dtype: torch.dtype | None) -> tupl
     if dtype is None:
         return twin, x.detach()
     return twin.to(dtype), x.detach().to(dtype) if x.is_floating_point() else x.detach()
-
-
-@contextmanager
-def explained(x: Tensor) -> Iterator[None]:
-    """Turns an error of the model's forward pass into one that names the input."""
-    try:
-        yield
-    except AssayError:
-        raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        first = str(error).strip().split("\n")[0]
-        raise expected(
-            "an input the model accepts", given=f"x of shape {tuple(x.shape)}, {x.dtype}", do=f"the model said: {first}"
-        ) from error
 
 
 def by_sample(h: Tensor, blocks: Blocks) -> Tensor:
