@@ -53,14 +53,13 @@ class Comparison:
 
 
 def by_arm(records: Iterable[Record]) -> dict[str, dict[int, Record]]:
-    """Records by arm (without architecture and epochs, for the ResMLP) and seed."""
+    """Records by arm and seed; an arm is named without its epochs, and on the ResMLP without the architecture."""
     arms: dict[str, dict[int, Record]] = {}
     for record in records:
         setting = record["setting"]
-        if setting["arch"] != "resmlp":
-            continue
-        arm = str(record["name"]).removeprefix("resmlp-").rpartition("-seed")[0].rpartition("-")[0]
-        arms.setdefault(arm, {})[int(setting["seed"])] = record
+        arm = str(record["name"]).rpartition("-seed")[0].rpartition("-")[0]
+        known = arm.removeprefix("resmlp-") if setting["arch"] == "resmlp" else arm
+        arms.setdefault(known, {})[int(setting["seed"])] = record
     return arms
 
 

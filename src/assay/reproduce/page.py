@@ -29,9 +29,9 @@ ASSUMED = (
     "under block FA); block losses and penalties are sums over features and means over the batch; the cosine schedule "
     "steps once per epoch and ends at 0; pixels are normalised per channel and crops are padded with the mean colour; "
     "|h| and |g| are means over samples of per-sample norms, |g| of the batch-mean loss. Equilibrium propagation on "
-    "this architecture, ViT-Mini and the net without terminal LayerNorm were not run here; the last two are commands "
-    "(`--arch vit`, `--arch resmlp-without-ln`). The source's mean cosine and its null are taken to be of DFA at "
-    "lambda 0.01, averaged over h_1 to h_L; its gains over frozen are differences of mean accuracies."
+    "this architecture and ViT-Mini were not run here; the latter is a command (`--arch vit`). "
+    "The source's mean cosine and its null are taken to be of DFA at lambda 0.01, averaged over h_1 to h_L; "
+    "its gains over frozen are differences of mean accuracies."
 )
 ORDER = ("bp", "frozen", "fa-layer", "fa-block", "dfa-block")
 
@@ -43,7 +43,7 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
 
 def render(records: Sequence[Record], source: str) -> str:
     """The whole page."""
-    arms = by_arm(records)
+    arms = by_arm(record for record in records if record["setting"]["arch"] == "resmlp")
     comparisons = compare_all(records)
     counted = {word: sum(WORDS[c.verdict] == word for c in comparisons) for word in WORDS.values()}
     parts = [
@@ -170,8 +170,9 @@ def _commands(source: str) -> str:
         "```\nassay reproduce fa-protocol --arch resmlp --methods bp fa dfa fa-layer --seeds 42 123 456 --epochs 30\n"
         "assay reproduce fa-protocol frozen --ladder --seeds 42 123 456 --epochs 30\n"
         "assay reproduce fa-protocol penalty --lambdas 0 1e-4 1e-3 1e-2 1e-1\n"
+        "assay reproduce fa-protocol --arch resmlp-without-ln --methods dfa --seeds 42 123 456 --epochs 30\n"
         f"python -m assay.reproduce.page {source} > docs/results/fa-protocol.md\n```\n\n"
-        "The first three continue where they were stopped; each finished run is one record."
+        "The first four continue where they were stopped; each finished run is one record."
     )
 
 

@@ -53,7 +53,7 @@ def _finding(arm: str, compared: Sequence[Comparison], records: Sequence[Record]
     told = bool(controls) and all(pair["true"] > 0.9 and abs(pair["random"]) < 0.5 for pair in controls)
     note = "" if same_length else "; no published figure has our number of epochs: compared across lengths"
     return Finding(
-        subject=f"ResMLP, {arm}",
+        subject=f"ResMLP, {arm}" if found[min(found)]["setting"]["arch"] == "resmlp" else arm,
         name=f"fa-protocol-{arm}",
         claim="Our figures lie within the margin of the published ones.",
         verdict=verdict,

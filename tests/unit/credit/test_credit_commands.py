@@ -17,7 +17,7 @@ from assay.cli.reproduce import ReproduceCommand, reproduce_command
 from assay.models.res_mlp import ResMLP
 from assay.reproduce import experiment
 from assay.reproduce.cifar import load, normalised
-from assay.reproduce.compare import compare
+from assay.reproduce.compare import compare, compare_all
 from assay.reproduce.methods import PenalisedBackprop, Setting, packed, train, train_cell
 from assay.reproduce.page import read_records, render
 from assay.reproduce.published import Figure
@@ -116,6 +116,17 @@ def test_a_figure_reproduces_only_inside_its_margin() -> None:
 def test_the_committed_page_is_what_the_committed_records_render_to() -> None:
     page = RECORDS.parents[1] / "fa-protocol.md"
     assert page.read_text() == render(read_records(RECORDS), "docs/results/data/fa-protocol")
+
+
+def test_another_architecture_is_compared_with_its_own_figures() -> None:
+    def record(name: str, arch: str, seed: int, accuracy: float) -> dict:
+        return {"name": f"{name}-seed{seed}", "accuracy": accuracy, "diagnostics": {},
+                "setting": {"arch": arch, "seed": seed, "epochs": 100}}
+
+    values = (0.236, 0.237, 0.238)
+    found = compare_all(record("vit-dfa-block-100ep", "vit", seed, value) for seed, value in enumerate(values))
+    assert {c.figure.arm for c in found if c.values} == {"vit-dfa-block"}
+    assert next(c for c in found if c.values).verdict is Verdict.PASS
 
 
 def test_packed_answers_are_small() -> None:
