@@ -2,9 +2,10 @@
 
     OMP_NUM_THREADS=1 python benchmarks/feedback.py [--rounds 30] [--write]
 
-A step is a forward pass and the rule's backward pass. Steps of all rules are interleaved in an order that rotates, and
+Two tables: the forward pass and the rule's backward pass alone, and the whole step of a training loop, with AdamW over
+all parameters (Kolen-Pollack's matrices among them). Steps of all rules are interleaved in an order that rotates, and
 counted in CPU time, so that a busy machine slows every rule alike; the figure is the median over rounds of the ratio to
-backprop's step in the same round. Limit: 1.1. ``--write`` puts the table into docs/benchmarks/feedback.md.
+backprop's step in the same round. Limit: 1.1. ``--write`` puts the tables into docs/benchmarks/feedback.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import nn
 
 from assay.environment import capture
 from assay.models import ResMLP, SmallResNet, ViTMini
+from assay.protocols import Rule
 from assay.rules import Backprop, FeedbackAlignment
 
 LIMIT = 1.1
@@ -57,26 +59,41 @@ RULES: dict[str, dict[str, str]] = {
 }
 
 
-def ratios(build: Callable[[], nn.Module], shape: tuple[int, ...], rounds: int) -> dict[str, float]:
-    """The median cost of each rule in units of backprop's."""
+def ratios(build: Callable[[], nn.Module], shape: tuple[int, ...], rounds: int) -> list[dict[str, float]]:
+    """The median cost of each rule in units of backprop's: of its gradient, and of the whole step."""
     model = build()
     x, y = torch.randn(shape), torch.randint(10, shape[:1])
-    rules = {"backprop": Backprop(), **{name: FeedbackAlignment(model, **options) for name, options in RULES.items()}}
-    for rule in rules.values():
-        rule.backward(model, x, y)
-    found: dict[str, list[float]] = {name: [] for name in rules}
+    rules: dict[str, Rule] = {"backprop": Backprop()}
+    rules |= {name: FeedbackAlignment(model, **options) for name, options in RULES.items()}
+    optimisers = {}
+    for name, rule in rules.items():
+        own = rule.parameters() if isinstance(rule, FeedbackAlignment) else ()
+        # A learning rate of 0 does the work and leaves the weights the same for all.
+        optimisers[name] = torch.optim.AdamW([*model.parameters(), *own], lr=0.0)
+        step(rule, optimisers[name], model, x, y)
+    gradient: dict[str, list[float]] = {name: [] for name in rules}
+    whole: dict[str, list[float]] = {name: [] for name in rules}
+    names = list(rules)
     for round_ in range(rounds):
-        names = list(rules)
         for name in names[round_ % len(names) :] + names[: round_ % len(names)]:
-            model.zero_grad()
-            if isinstance(rule := rules[name], FeedbackAlignment):
-                for matrix in rule.parameters():
-                    matrix.grad = None
-            began = time.process_time()
-            rule.backward(model, x, y)
-            found[name].append(time.process_time() - began)
-    base = found.pop("backprop")
-    return {name: statistics.median(t / b for t, b in zip(times, base, strict=True)) for name, times in found.items()}
+            first, second = step(rules[name], optimisers[name], model, x, y)
+            gradient[name].append(first)
+            whole[name].append(second)
+    return [
+        {name: statistics.median(t / b for t, b in zip(times[name], times["backprop"], strict=True)) for name in RULES}
+        for times in (gradient, whole)
+    ]
+
+
+def step(rule: Rule, optimiser: torch.optim.Optimizer, model: nn.Module, x: torch.Tensor, y: torch.Tensor
+         ) -> tuple[float, float]:
+    """CPU seconds of the gradient, and of the whole step."""
+    began = time.process_time()
+    rule.backward(model, x, y)
+    between = time.process_time()
+    optimiser.step()
+    optimiser.zero_grad()
+    return between - began, time.process_time() - began
 
 
 def main() -> None:
@@ -84,20 +101,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     asked = parser.parse_args()
-    rows = [["model", *RULES]]
+    titles = ("Forward and backward pass", "A whole step of training")
+    tables = [[["model", *RULES]] for _ in titles]
     for name, (build, shape) in SUBJECTS.items():
-        found = ratios(build, shape, asked.rounds)
-        rows.append([f"{name}, batch {shape[0]}", *(f"{v:.2f}{' !' if v > LIMIT else ''}" for v in found.values())])
-        print("".join(f"{cell:24s}" if not i else f"{cell:>14s}" for i, cell in enumerate(rows[-1])), flush=True)
-    note = (f"Forward and backward pass of a rule in units of backprop's, one thread of {capture().cpu}, torch "
-            f"{torch.__version__}; median of {asked.rounds} interleaved rounds of processor time; ! is above {LIMIT}.")
-    print(f"columns: {', '.join(RULES)}\n{note}")
+        for rows, found in zip(tables, ratios(build, shape, asked.rounds), strict=True):
+            cells = [f"{value:.2f}{' !' if value > LIMIT else ''}" for value in found.values()]
+            rows.append([f"{name}, batch {shape[0]}", *cells])
+            print("".join(f"{cell:30s}" if not i else f"{cell:>14s}" for i, cell in enumerate(rows[-1])), flush=True)
+    note = (f"In units of backprop's, one thread of {capture().cpu}, torch {torch.__version__}; median of "
+            f"{asked.rounds} interleaved rounds of processor time; ! is above {LIMIT}.")
+    print(f"columns: {', '.join(RULES)}; first line: forward and backward, second: whole step\n{note}")
     if asked.write:
-        table = ["| " + " | ".join(row) + " |" for row in rows]
-        table.insert(1, "|---|" + "---:|" * len(RULES))
-        head = "# Feedback rules: the cost of a step"
-        command = "`OMP_NUM_THREADS=1 python benchmarks/feedback.py --write`"
-        PAGE.write_text("\n".join([head, "", f"Written by {command}. {note}", "", *table, ""]), encoding="utf-8")
+        command = f"`OMP_NUM_THREADS=1 python benchmarks/feedback.py --rounds {asked.rounds} --write`"
+        lines = ["# Feedback rules: the cost of a step", "", f"Written by {command}. {note}", ""]
+        for title, rows in zip(titles, tables, strict=True):
+            table = ["| " + " | ".join(row) + " |" for row in rows]
+            lines += [f"## {title}", "", table[0], "|---|" + "---:|" * len(RULES), *table[1:], ""]
+        PAGE.write_text("\n".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
