@@ -78,7 +78,7 @@ def run(
     """The finding for a model and data named on the command line."""
     from assay.audits.credit import audit_credit as audit
     from assay.cli import credit_inputs as inputs
-    from assay.cli.subjects import module
+    from assay.cli.subjects import learning_rule, module
     from assay.errors import expected
     from assay.reproduce.arms import train_baselines
 
@@ -89,7 +89,7 @@ def run(
     if weights is not None:
         inputs.load_weights(subject, weights)
     x, y = inputs.batch(data, samples)
-    learning = inputs.make_rule(rule, subject, seed, blocks)
+    learning = learning_rule(rule, subject, seed=seed, blocks=blocks)
     if feedback is not None:
         inputs.load_feedback(learning, feedback, subject, x, y, named=rule)
     baselines = None

@@ -9,8 +9,8 @@ import typer
 
 from assay.cli.finish import finish, rerun
 from assay.cli.options import ModelPath, OneReport, RootSeed
-from assay.cli.subjects import call, load, make, module
-from assay.errors import InputError, expected, unknown
+from assay.cli.subjects import learning_rule, load, make, module
+from assay.errors import expected
 
 if TYPE_CHECKING:
     from torch import nn
@@ -97,16 +97,9 @@ def audit_kernel(
 
 
 def _rule(name: str, model: nn.Module, beta: float, nudge: str, seed: int) -> Any:
-    from assay.reproduce.arms import RULES, named_rule, rule_from
     from assay.rules import EqProp
 
-    if ":" in name:
-        return call(name, lambda subject: rule_from(name, load(name), subject), model)
-    if name == "eqprop":
-        return EqProp(beta=beta, nudge=nudge)
-    if name not in RULES:
-        raise InputError(unknown("rule", name, (*RULES, "pkg.module:name")))
-    return named_rule(name, model, seed)
+    return EqProp(beta=beta, nudge=nudge) if name == "eqprop" else learning_rule(name, model, seed=seed)
 
 
 def _named(rule: str, beta: float, nudge: str) -> dict[str, Any]:

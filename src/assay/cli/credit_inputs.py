@@ -1,4 +1,4 @@
-"""What ``assay audit credit`` is given by name: a test batch, trained weights, a rule and its feedback matrices."""
+"""What ``assay audit credit`` is given by name: a test batch, trained weights and the rule's feedback matrices."""
 
 from __future__ import annotations
 
@@ -33,16 +33,6 @@ def batch(data: str, samples: int) -> tuple[Tensor, Tensor]:
 
     split = tasks.load(data).test
     return split.x[:samples], split.y[:samples]
-
-
-def make_rule(name: str, model: nn.Module, seed: int, blocks: str | None) -> Rule:
-    """The rule called ``name``, or one of your own at an import path: a rule, or what makes one."""
-    from assay.reproduce.arms import named_rule, rule_from
-
-    if ":" not in name:
-        return named_rule(name, model, seed, blocks)
-    made: Rule = call(name, lambda subject: rule_from(name, load(name), subject), model)
-    return made
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

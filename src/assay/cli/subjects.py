@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assay.cli.common import see_this_folder
 from assay.errors import AssayError, InputError, expected, unknown
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from assay.protocols import Rule
 
 
 def load(path: str) -> Any:
@@ -18,9 +19,7 @@ def load(path: str) -> Any:
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
         raise expected("pkg.module:name", given=repr(path), do="for instance my_project.models:build")
-    here = str(Path.cwd())
-    if here not in sys.path:  # a console script, unlike `python -m`, does not see the folder it is run in
-        sys.path.insert(0, here)
+    see_this_folder()
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -64,3 +63,13 @@ def module(path: str) -> nn.Module:
     if not isinstance(found, nn.Module):
         raise expected("a torch.nn.Module, or a function that returns one", given=f"{path}: {type(found).__name__}")
     return found
+
+
+def learning_rule(name: str, model: nn.Module, *, seed: int = 0, blocks: str | None = None) -> Rule:
+    """The rule called ``name``, or one of your own at an import path: a rule, or what makes one."""
+    from assay.reproduce.arms import named_rule, rule_from
+
+    if ":" not in name:
+        return named_rule(name, model, seed, blocks)
+    made: Rule = call(name, lambda subject: rule_from(name, load(name), subject), model)
+    return made

@@ -31,7 +31,7 @@ def named_rule(name: str, model: nn.Module, seed: int, blocks: str | None = None
     if ":" in name:
         return rule_from(name, imported(name), model)
     if name not in RULES:
-        raise InputError(unknown("rule", name, RULES))
+        raise InputError(unknown("rule", name, (*RULES, "pkg.module:name")))
     if name == "backprop":
         return Backprop()
     if name == "eqprop":

@@ -69,11 +69,13 @@ def can_cut(model: nn.Module, x: Tensor, blocks: Blocks) -> bool:
         stream.append(h)
         return h.detach() if depth < len(blocks) else h
 
-    with torch.random.fork_rng(), torch.enable_grad(), warnings.catch_warnings(), tapped(model, blocks, visit):
-        warnings.simplefilter("ignore")
-        output = model(x)
-    for name, buffer in model.named_buffers():
-        buffer.data.copy_(before[name])
+    try:
+        with torch.random.fork_rng(), torch.enable_grad(), warnings.catch_warnings(), tapped(model, blocks, visit):
+            warnings.simplefilter("ignore")
+            output = model(x)
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.data.copy_(before[name])
     roots = [tensor for tensor in (*stream, first_tensor(output)) if tensor is not None]
     reached = _leaves(roots)
     one_place = len({tensor.device for tensor in roots}) == 1

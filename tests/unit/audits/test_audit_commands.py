@@ -150,9 +150,8 @@ def test_every_equilibrium_audit_is_made_again_with_its_options(app: typer.Typer
 @pytest.mark.parametrize("name", ["fa", "dfa", "cli_subject_for_audits:Uphill", "cli_subject_for_audits:uphill",
                                   "cli_subject_for_audits:of_model"])
 def test_a_rule_is_named_alike_by_every_audit(app: typer.Typer, name: str) -> None:
-    from assay.cli import credit_inputs
-    from assay.cli.subjects import module
+    from assay.cli.subjects import learning_rule, module
 
     model = module("cli_subject_for_audits:plain")
-    assert callable(credit_inputs.make_rule(name, model, 0, None).backward)
+    assert callable(learning_rule(name, model).backward)
     assert callable(commands._rule(name, model, 0.1, "centered", 0).backward)

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -54,25 +53,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def cifar(tmp_path: Path) -> Path:
-    """The layout of CIFAR-10 with 20 random pictures per file."""
-    generator = np.random.default_rng(0)
-    folder = tmp_path / "cifar-10-batches-bin"
-    folder.mkdir()
-    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
-        rows = generator.integers(0, 256, (20, 3073), dtype=np.uint8)
-        rows[:, 0] = generator.integers(0, 10, 20)
-        rows.tofile(folder / name)
-    return tmp_path
-
-
 def typed(line: str, monkeypatch: pytest.MonkeyPatch) -> object:
     """The exit code of ``assay`` started with these words, as a shell would hand them over."""
     monkeypatch.setattr(sys, "argv", shlex.split(line))
     with pytest.raises(SystemExit) as left:
         main()
     return left.value.code
+
+
+def refused(line: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence that holds ``told``, and exit code 2."""
+    assert typed(line, monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("assay: ") and told in said and said.count("\n") == 1
 
 
 AUDIT = "assay audit credit credit_models:build --data digits"
@@ -106,9 +99,7 @@ AUDIT = "assay audit credit credit_models:build --data digits"
 def test_a_bad_audit_is_refused_in_one_sentence(
     line: str, told: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed(line, monkeypatch) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("assay: ") and told in said and said.count("\n") == 1
+    refused(line, told, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize(("file", "told"), [
@@ -118,8 +109,7 @@ def test_a_bad_audit_is_refused_in_one_sentence(
 def test_feedback_of_another_model_is_not_silently_replaced_by_random_matrices(
     file: str, told: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed(f"{AUDIT} --rule dfa-block --feedback {file}", monkeypatch) == 2
-    assert told in capsys.readouterr().err
+    refused(f"{AUDIT} --rule dfa-block --feedback {file}", told, monkeypatch, capsys)
 
 
 REPRODUCE = "assay reproduce fa-protocol"
@@ -145,9 +135,7 @@ REPRODUCE = "assay reproduce fa-protocol"
 def test_a_bad_reproduction_is_refused_before_anything_is_trained(
     line: str, told: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert typed(line, monkeypatch) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("assay: ") and told in said and said.count("\n") == 1
+    refused(line, told, monkeypatch, capsys)
     assert not (here / "assay-runs").exists()
 
 
@@ -214,8 +202,10 @@ class Interrupted:
             yield [CellResult(cell, record, None, 0.1)]
 
 
-def test_a_stopped_reproduction_goes_on_where_it_was(cifar: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = f"{REPRODUCE} --methods bp dfa --seeds 1 --epochs 1 --data {cifar} --out out"
+def test_a_stopped_reproduction_goes_on_where_it_was(
+    tiny_cifar: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"{REPRODUCE} --methods bp dfa --seeds 1 --epochs 1 --data {tiny_cifar} --out out"
     monkeypatch.setattr("assay.engine.choose_executor", lambda *args, **kwargs: Interrupted())
 
     def run(*, dies: int | None) -> tuple[tuple[str, ...], object]:

@@ -26,19 +26,6 @@ from assay.results import Verdict
 RECORDS = Path(__file__).parents[3] / "docs" / "results" / "data" / "fa-protocol"
 
 
-@pytest.fixture
-def tiny_cifar(tmp_path: Path) -> Path:
-    """The layout of CIFAR-10 with 20 random pictures per file."""
-    generator = np.random.default_rng(0)
-    folder = tmp_path / "cifar-10-batches-bin"
-    folder.mkdir()
-    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
-        rows = generator.integers(0, 256, (20, 3073), dtype=np.uint8)
-        rows[:, 0] = generator.integers(0, 10, 20)
-        rows.tofile(folder / name)
-    return tmp_path
-
-
 def app(function, **options) -> typer.Typer:
     made = typer.Typer(pretty_exceptions_enable=False)
     made.command(**options)(function)
