@@ -147,8 +147,8 @@ def test_every_equilibrium_audit_is_made_again_with_its_options(app: typer.Typer
         assert finding["rerun"] == f"assay audit {arguments[0]} {wanted} {rest}"
 
 
-@pytest.mark.parametrize("name", ["fa", "dfa", "cli_subject_for_audits:Uphill", "cli_subject_for_audits:uphill",
-                                  "cli_subject_for_audits:of_model"])
+@pytest.mark.parametrize("name", ["eqprop", "fa", "dfa", "cli_subject_for_audits:Uphill",
+                                  "cli_subject_for_audits:uphill", "cli_subject_for_audits:of_model"])
 def test_a_rule_is_named_alike_by_every_audit(app: typer.Typer, name: str) -> None:
     from assay.cli.subjects import learning_rule, module
 

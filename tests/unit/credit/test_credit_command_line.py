@@ -88,6 +88,7 @@ AUDIT = "assay audit credit credit_models:build --data digits"
     (f"{AUDIT} --weights junk.safetensors", "expected a whole .safetensors file"),
     (f"{AUDIT} --weights other.safetensors", "has the unknown w"),
     (f"{AUDIT} --rule nope", "unknown rule 'nope'"),
+    (f"{AUDIT} --rule eqprop", "expected an equilibrium model"),
     (f"{AUDIT} --rule credit_models:no_rule", "given credit_models:no_rule: int"),
     (f"{AUDIT} --rule credit_models:broken", "'credit_models:broken' to be callable with ResMLP; given "),
     (f"{AUDIT} --feedback feedback.safetensors", "expected a rule with feedback matrices"),
