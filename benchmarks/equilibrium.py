@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.models import EnergyMLP
+from assay.networks.energy_mlp.population import population_gradient, stack
 from assay.rules import Backprop, EqProp
 from assay.seeding import torch_generator
-from assay.solvers.population import population_gradient, stack
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks"
 INPUTS, CLASSES = 784, 10

@@ -24,9 +24,10 @@ import torch
 from torch import nn
 
 from assay import stats, tasks
+from assay.learning import train_many
 from assay.models import EnergyMLP
 from assay.results import Verdict
-from assay.rules import Backprop, EqProp, train_many
+from assay.rules import Backprop, EqProp
 from assay.seeding import torch_generator
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks"

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assay.arms import find_arm
-from assay.benchmark.cells import SIDE_BY_SIDE, as_cell, measure_cell, measure_together, plan_task
+from assay.studies.arms import find_arm
+from assay.studies.bench.cells import SIDE_BY_SIDE, as_cell, measure_cell, measure_together, plan_task
 
 Payloads = Sequence[Mapping[str, Any]]
 TIMES = ("seconds", "cpu_seconds")

@@ -27,9 +27,9 @@ from torch import Tensor, nn
 
 from assay import symmetry as sym
 from assay.audits.symmetry import layout, stages
-from assay.audits.symmetry.endtoend import measure
 from assay.audits.symmetry.facts import Facts, Options
-from assay.audits.symmetry.rounding import compare
+from assay.audits.symmetry.measure.endtoend import measure
+from assay.audits.symmetry.measure.rounding import compare
 from assay.audits.symmetry.subject import Subject, prepare
 from assay.seeding import torch_generator
 

@@ -24,11 +24,11 @@ import torch
 from torch import nn
 
 from assay.audits.symmetry import layout, stages
-from assay.audits.symmetry.endtoend import measure
 from assay.audits.symmetry.facts import Facts, Options
-from assay.audits.symmetry.localise import CLOSE, Location, locate
+from assay.audits.symmetry.locate.localise import CLOSE, Location, locate
+from assay.audits.symmetry.measure.endtoend import measure
+from assay.audits.symmetry.measure.tolerance import ESTIMATE_SAFETY, judge
 from assay.audits.symmetry.subject import Subject, prepare
-from assay.audits.symmetry.tolerance import ESTIMATE_SAFETY, judge
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "planted" / "symmetry"))

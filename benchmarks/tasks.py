@@ -61,7 +61,7 @@ def main() -> None:
 def quick(given: argparse.Namespace) -> None:
     """Digits and control at quick budget from an empty store: meant to fit in ten minutes on two cores."""
     del given
-    from assay.benchmark import bench
+    from assay.studies.bench import bench
 
     with tempfile.TemporaryDirectory() as folder:
         found = bench("digits", "cartpole-bc", "acrobot-bc", store=folder)
@@ -72,7 +72,7 @@ def quick(given: argparse.Namespace) -> None:
 
 def tune(given: argparse.Namespace) -> None:
     """Search settings of every rule on every task, with the same number of trials."""
-    from assay.tune import save_settings, tune
+    from assay.studies.tune import save_settings, tune
 
     for task in given.tasks:
         for rule in given.rules:
@@ -83,8 +83,8 @@ def tune(given: argparse.Namespace) -> None:
 
 def run(given: argparse.Namespace) -> None:
     """The benchmark at standard budget; its report and its cells lie in ``out``."""
-    from assay.benchmark import bench
     from assay.reports import save_report
+    from assay.studies.bench import bench
 
     found = bench(*given.tasks, rules=given.rules, models=given.models, budget="standard", seeds=given.seeds,
                   store=given.out / "cells", workers=given.workers)

@@ -3,8 +3,8 @@
 import torch
 
 import assay
-from assay.audits.kernel_problems import Answer, Problem
-from assay.audits.kernel_subjects import eager
+from assay.audits.equilibrium.kernel_problems import Answer, Problem
+from assay.audits.equilibrium.kernel_subjects import eager
 from assay.results import Finding
 from assay.seeding import torch_generator
 

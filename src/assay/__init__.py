@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "verify": "assay.verification",
-    "bench": "assay.benchmark",
+    "verify": "assay.studies.verification",
+    "bench": "assay.studies.bench",
     "track": "assay.registry",
     "Trial": "assay.protocols",
     "Finding": "assay.results",
@@ -24,15 +24,15 @@ _HOMES = {
     "compare": "assay.reports",
     "audit_credit": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
-    "audit_stability": "assay.audits.stability",
-    "audit_kernel": "assay.audits.kernel",
-    "audit_gradient": "assay.audits.gradient",
-    "audit_memory": "assay.audits.memory",
+    "audit_stability": "assay.audits.equilibrium.stability",
+    "audit_kernel": "assay.audits.equilibrium.kernel",
+    "audit_gradient": "assay.audits.equilibrium.gradient",
+    "audit_memory": "assay.audits.equilibrium.memory",
     "Symmetry": "assay.symmetry",
     "Backprop": "assay.rules",
     "EqProp": "assay.rules",
     "FeedbackAlignment": "assay.rules",
-    "train": "assay.rules",
+    "train": "assay.learning",
     "AssayError": "assay.errors",
 }
 _SUBMODULES = ("models", "tasks", "symmetry", "stats", "errors", "results")

@@ -11,7 +11,7 @@ from assay.results import Failure, Finding
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from assay.solvers.solution import Solution
+    from assay.solving.solution import Solution
 
 Budget = Literal["quick", "standard", "full"]
 BUDGETS: tuple[Budget, ...] = ("quick", "standard", "full")

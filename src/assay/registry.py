@@ -127,7 +127,7 @@ def track(
     experiment: str = "",
     kind: Literal["statistical", "deterministic"] = "statistical",
     version: int = 1,
-    sources: Iterable[str] = ("assay.tasks", "assay.models", "assay.rules", "assay.solvers"),
+    sources: Iterable[str] = ("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving"),
     timeout: float = 3600.0,
 ) -> Callable[[Body], Body]:
     """Register the decorated class as a track; see ``assay.protocols.TrackBody`` for what it provides.

@@ -9,11 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "audits.symmetry.groups": ("Group", "matrix_group"),
-    "audits.symmetry.elements": ("Elements",),
-    "audits.symmetry.discrete": ("S", "C", "D", "Shifts", "Flip", "sign", "time_reversal"),
-    "audits.symmetry.continuous": ("SO", "O", "SE", "E", "Lorentz", "Scale"),
-    "audits.symmetry.representations": (
+    "audits.symmetry.groups.base": ("Group", "matrix_group"),
+    "audits.symmetry.groups.elements": ("Elements",),
+    "audits.symmetry.groups.discrete": ("S", "C", "D", "Shifts", "Flip", "sign", "time_reversal"),
+    "audits.symmetry.groups.continuous": ("SO", "O", "SE", "E", "Lorentz", "Scale"),
+    "audits.symmetry.representations.base": (
         "Representation",
         "invariant",
         "vector",
@@ -23,8 +23,8 @@ _HOMES = {
         "tensor",
         "custom",
     ),
-    "audits.symmetry.actions": ("permuted", "node_index", "image", "regular", "odd", "scaled", "backwards"),
-    "audits.symmetry.irreps": ("irreps",),
+    "audits.symmetry.representations.actions": ("permuted", "node_index", "image", "regular", "odd", "scaled", "backwards"),
+    "audits.symmetry.representations.irreps": ("irreps",),
     "audits.symmetry.spec": ("Symmetry",),
     "audits.symmetry.audit": ("audit_symmetry",),
     "audits.symmetry.quick": (
@@ -38,7 +38,7 @@ _HOMES = {
     ),
     "audits.symmetry.versus": ("against",),
     "audits.symmetry.logger": ("EquivarianceLogger",),
-    "audits.symmetry.template": ("seed_template",),
+    "audits.symmetry.present.template": ("seed_template",),
 }
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 _ALIASES = {"shifts": "Shifts", "scale": "Scale", "lorentz": "Lorentz", "flip": "Flip"}
@@ -62,32 +62,25 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from assay.audits.symmetry.actions import backwards as backwards
-    from assay.audits.symmetry.actions import image as image
-    from assay.audits.symmetry.actions import node_index as node_index
-    from assay.audits.symmetry.actions import odd as odd
-    from assay.audits.symmetry.actions import permuted as permuted
-    from assay.audits.symmetry.actions import regular as regular
-    from assay.audits.symmetry.actions import scaled as scaled
     from assay.audits.symmetry.audit import audit_symmetry as audit_symmetry
-    from assay.audits.symmetry.continuous import SE as SE
-    from assay.audits.symmetry.continuous import SO as SO
-    from assay.audits.symmetry.continuous import E as E
-    from assay.audits.symmetry.continuous import Lorentz as Lorentz
-    from assay.audits.symmetry.continuous import O as O
-    from assay.audits.symmetry.continuous import Scale as Scale
-    from assay.audits.symmetry.discrete import C as C
-    from assay.audits.symmetry.discrete import D as D
-    from assay.audits.symmetry.discrete import Flip as Flip
-    from assay.audits.symmetry.discrete import S as S
-    from assay.audits.symmetry.discrete import Shifts as Shifts
-    from assay.audits.symmetry.discrete import sign as sign
-    from assay.audits.symmetry.discrete import time_reversal as time_reversal
-    from assay.audits.symmetry.elements import Elements as Elements
-    from assay.audits.symmetry.groups import Group as Group
-    from assay.audits.symmetry.groups import matrix_group as matrix_group
-    from assay.audits.symmetry.irreps import irreps as irreps
+    from assay.audits.symmetry.groups.base import Group as Group
+    from assay.audits.symmetry.groups.base import matrix_group as matrix_group
+    from assay.audits.symmetry.groups.continuous import SE as SE
+    from assay.audits.symmetry.groups.continuous import SO as SO
+    from assay.audits.symmetry.groups.continuous import E as E
+    from assay.audits.symmetry.groups.continuous import Lorentz as Lorentz
+    from assay.audits.symmetry.groups.continuous import O as O
+    from assay.audits.symmetry.groups.continuous import Scale as Scale
+    from assay.audits.symmetry.groups.discrete import C as C
+    from assay.audits.symmetry.groups.discrete import D as D
+    from assay.audits.symmetry.groups.discrete import Flip as Flip
+    from assay.audits.symmetry.groups.discrete import S as S
+    from assay.audits.symmetry.groups.discrete import Shifts as Shifts
+    from assay.audits.symmetry.groups.discrete import sign as sign
+    from assay.audits.symmetry.groups.discrete import time_reversal as time_reversal
+    from assay.audits.symmetry.groups.elements import Elements as Elements
     from assay.audits.symmetry.logger import EquivarianceLogger as EquivarianceLogger
+    from assay.audits.symmetry.present.template import seed_template as seed_template
     from assay.audits.symmetry.quick import assert_equivariant as assert_equivariant
     from assay.audits.symmetry.quick import audit_equivariance as audit_equivariance
     from assay.audits.symmetry.quick import audit_images as audit_images
@@ -95,14 +88,21 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.quick import audit_permutations as audit_permutations
     from assay.audits.symmetry.quick import audit_se3 as audit_se3
     from assay.audits.symmetry.quick import audit_so3 as audit_so3
-    from assay.audits.symmetry.representations import Representation as Representation
-    from assay.audits.symmetry.representations import custom as custom
-    from assay.audits.symmetry.representations import invariant as invariant
-    from assay.audits.symmetry.representations import point as point
-    from assay.audits.symmetry.representations import pseudoscalar as pseudoscalar
-    from assay.audits.symmetry.representations import pseudovector as pseudovector
-    from assay.audits.symmetry.representations import tensor as tensor
-    from assay.audits.symmetry.representations import vector as vector
+    from assay.audits.symmetry.representations.actions import backwards as backwards
+    from assay.audits.symmetry.representations.actions import image as image
+    from assay.audits.symmetry.representations.actions import node_index as node_index
+    from assay.audits.symmetry.representations.actions import odd as odd
+    from assay.audits.symmetry.representations.actions import permuted as permuted
+    from assay.audits.symmetry.representations.actions import regular as regular
+    from assay.audits.symmetry.representations.actions import scaled as scaled
+    from assay.audits.symmetry.representations.base import Representation as Representation
+    from assay.audits.symmetry.representations.base import custom as custom
+    from assay.audits.symmetry.representations.base import invariant as invariant
+    from assay.audits.symmetry.representations.base import point as point
+    from assay.audits.symmetry.representations.base import pseudoscalar as pseudoscalar
+    from assay.audits.symmetry.representations.base import pseudovector as pseudovector
+    from assay.audits.symmetry.representations.base import tensor as tensor
+    from assay.audits.symmetry.representations.base import vector as vector
+    from assay.audits.symmetry.representations.irreps import irreps as irreps
     from assay.audits.symmetry.spec import Symmetry as Symmetry
-    from assay.audits.symmetry.template import seed_template as seed_template
     from assay.audits.symmetry.versus import against as against

@@ -146,7 +146,7 @@ def test_findings_are_the_same_bytes_on_both_engines(nodes: Nodes, tmp_path: Pat
 @pytest.mark.slow
 def test_a_benchmark_finds_the_same_on_both_engines(nodes: Nodes, tmp_path: Path) -> None:
     """Everything but the measured times; those have a unit of time or are ratios of times."""
-    from assay.benchmark import bench
+    from assay.studies.bench import bench
 
     def findings(executor: Any, folder: str) -> list[dict[str, Any]]:
         found = []
@@ -209,7 +209,9 @@ def test_code_travels_with_the_job(nodes: Nodes, tmp_path: Path) -> None:
 def test_a_node_with_other_versions_stops_the_run_with_one_line(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assay.engine.ray.versions", lambda: {"python": "3.11", "torch": "0.0.1", "assay source": "x"})
+    monkeypatch.setattr(
+        "assay.engine.ray.executor.versions", lambda: {"python": "3.11", "torch": "0.0.1", "assay source": "x"}
+    )
     with pytest.raises(AssayError, match=r"torch .*\(driver: 0.0.1\).*same command again"):
         f.results(f.squares(tmp_path, 2), tmp_path, nodes.executor)
     assert f.leftovers(tmp_path) == []

@@ -13,7 +13,7 @@ from assay.errors import InputError
 from assay.protocols import Cell, CellEvent
 from assay.registry import Track, registry
 from assay.results import Finding, Run, Verdict
-from assay.verification import decide, plan, verify
+from assay.studies.verification import decide, plan, verify
 
 HERE = Path(__file__).parent
 TOYS = ("toy-good", "toy-statistical", "toy-raises", "toy-killed", "toy-undecidable", "toy-uncalibrated", "toy-fails")

@@ -38,7 +38,7 @@ def audit_gradient(
     out: OneReport = None,
 ) -> None:
     """Does the learning rule give the gradient of the loss, parameter by parameter?"""
-    from assay.audits.gradient import audit_gradient as audit
+    from assay.audits.equilibrium.gradient import audit_gradient as audit
 
     x, y = _pair(model, sample)
     built = module(model)
@@ -56,7 +56,7 @@ def audit_stability(
     out: OneReport = None,
 ) -> None:
     """Is the map that the model repeats a contraction on these inputs, and does it come to rest?"""
-    from assay.audits.stability import audit_stability as audit
+    from assay.audits.equilibrium.stability import audit_stability as audit
 
     given = _loaded(model, sample)
     x = given[0] if isinstance(given, tuple) else given
@@ -74,7 +74,7 @@ def audit_memory(
     out: OneReport = None,
 ) -> None:
     """Does a gradient need more memory the longer the relaxation runs?"""
-    from assay.audits.memory import audit_memory as audit
+    from assay.audits.equilibrium.memory import audit_memory as audit
 
     x, y = _pair(model, sample)
     built = module(model)
@@ -89,7 +89,7 @@ def audit_kernel(
     out: OneReport = None,
 ) -> None:
     """Does fast code compute what the NumPy reference computes, sweep by sweep and gradient by gradient?"""
-    from assay.audits.kernel import audit_kernel as audit
+    from assay.audits.equilibrium.kernel import audit_kernel as audit
 
     subject: Any = load(kernel) if ":" in kernel else kernel
     finding = audit(subject, seed=seed, beta=beta, subject=kernel)

@@ -98,7 +98,7 @@ def filled_in(script: str, paths: Mapping[str, str]) -> str:
 def shown(finding: Finding, *, versus: bool = False) -> str:
     """The finding as text: the seed's template, or one line per generator for two models."""
     if not versus:
-        from assay.audits.symmetry.template import seed_template
+        from assay.audits.symmetry.present.template import seed_template
 
         return seed_template(finding)
     lines = [f"{finding.subject}: {finding.verdict}", finding.reason]

@@ -10,7 +10,7 @@ import typer
 from assay.cli.options import Address, Cells, Data, Engine, FirstSeed, Grouping, Report, Seeds, Workers
 
 RULE_NAMES = "backprop, eqprop, bptt, fa, dfa, sign, seed"
-"""Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.arms.RULES``."""
+"""Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.studies.arms.RULES``."""
 
 
 def bench_command(
@@ -34,13 +34,13 @@ def bench_command(
 
     The same command continues a killed run. Exit code: 0 all PASS, 1 FAIL, 3 undecided, 4 ERROR.
     """
-    from assay.benchmark import bench
-    from assay.benchmark.run import DEFAULT_ROOT, DEFAULT_RULES
     from assay.cli.common import settings
     from assay.cli.progress import watch
     from assay.cli.verify import finish
     from assay.engine import Store, choose_executor
-    from assay.verification import command_line
+    from assay.studies.bench import bench
+    from assay.studies.bench.run import DEFAULT_ROOT, DEFAULT_RULES
+    from assay.studies.verification import command_line
 
     place = str(data) if data else None
     chosen = settings(

@@ -16,7 +16,7 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     from assay.protocols import BUDGETS
     from assay.registry import registry
     from assay.seeding import SEEDS, seeds_of
-    from assay.verification import trials_of
+    from assay.studies.verification import trials_of
 
     settings()
     found = registry.find(track)

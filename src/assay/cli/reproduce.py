@@ -53,10 +53,10 @@ def reproduce_command(
     from assay.cli.verify import finish
     from assay.engine import Store, choose_executor
     from assay.errors import InputError, expected, unknown
-    from assay.reproduce import experiment as plans
-    from assay.reproduce.published import SEEDS
-    from assay.reproduce.report import make_run
-    from assay.verification import DEFAULT_ROOT, command_line
+    from assay.studies.reproduce import experiment as plans
+    from assay.studies.reproduce.published import SEEDS
+    from assay.studies.reproduce.report import make_run
+    from assay.studies.verification import DEFAULT_ROOT, command_line
 
     for kind, name, known in (("experiment", experiment, EXPERIMENTS), ("step", step, STEPS)):
         if name not in known:

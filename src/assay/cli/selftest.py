@@ -25,7 +25,7 @@ def selftest_command(
     from assay.cli.common import console, settings
     from assay.cli.progress import watch
     from assay.reports import save_report
-    from assay.verification import DEFAULT_ROOT, command_line, verify
+    from assay.studies.verification import DEFAULT_ROOT, command_line, verify
 
     chosen = settings(seeds=seeds, workers=workers, out=str(out) if out else None)
     folder = Path(chosen.out) if chosen.out else None

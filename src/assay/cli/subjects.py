@@ -67,7 +67,7 @@ def module(path: str) -> nn.Module:
 
 def learning_rule(name: str, model: nn.Module, *, seed: int = 0, blocks: str | None = None) -> Rule:
     """The rule called ``name``, or one of your own at an import path: a rule, or what makes one."""
-    from assay.reproduce.arms import named_rule, rule_from
+    from assay.studies.reproduce.arms import named_rule, rule_from
 
     if ":" not in name:
         return named_rule(name, model, seed, blocks)

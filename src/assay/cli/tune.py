@@ -28,7 +28,7 @@ def tune_command(
     """Search settings of a rule on a task by validation accuracy; the test set is out of reach. Resumes by itself."""
     from assay.cli.bench import assignments
     from assay.cli.common import console
-    from assay.tune import save_settings, tune, tuning_run
+    from assay.studies.tune import save_settings, tune, tuning_run
 
     found = tune(
         task, rule=rule, model=model, trials=trials, seed=seed, storage=storage, train_items=train_items,

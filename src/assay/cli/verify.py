@@ -34,7 +34,7 @@ def verify_command(
     from assay.cli.progress import watch
     from assay.engine import Store, choose_executor
     from assay.registry import registry
-    from assay.verification import DEFAULT_ROOT, command_line, verify
+    from assay.studies.verification import DEFAULT_ROOT, command_line, verify
 
     chosen = settings(
         budget=budget,

@@ -3,12 +3,12 @@
 from assay.engine.choose import choose_executor
 from assay.engine.estimate import CostModel, Forecast, forecast
 from assay.engine.execute import execute
-from assay.engine.files import write_atomically
 from assay.engine.grouping import bundle, describe_grouping
-from assay.engine.local import LocalExecutor
 from assay.engine.plan import canonical, content_key, fingerprint, run_id
-from assay.engine.ray import RayExecutor
-from assay.engine.store import Store, StoredCell
+from assay.engine.ray.executor import RayExecutor
+from assay.engine.store.cells import Store, StoredCell
+from assay.engine.store.files import write_atomically
+from assay.engine.workers.local import LocalExecutor
 from assay.environment import capture
 
 __all__ = [

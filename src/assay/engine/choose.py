@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from assay.engine.local import LocalExecutor
-from assay.engine.ray import RayExecutor
+from assay.engine.ray.executor import RayExecutor
+from assay.engine.workers.local import LocalExecutor
 from assay.errors import InputError, expected, unknown
 
 ENGINES = ("local", "ray")

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from assay.engine.claims import Claims
 from assay.engine.estimate import CostModel
 from assay.engine.grouping import as_group, bundle, split
-from assay.engine.store import Store, StoredCell
+from assay.engine.store.cells import Store, StoredCell
+from assay.engine.store.claims import Claims
 from assay.errors import AssayError
 from assay.protocols import Cell, CellEvent, CellResult, Executor
 

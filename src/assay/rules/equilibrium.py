@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from assay.errors import expected
 from assay.protocols import Clamped, EquilibriumModel, Nudge, State
 from assay.rules.estimators import Estimator, Stencil, estimator
-from assay.solvers.relaxation import largest_change
-from assay.solvers.solution import Solution, Status
+from assay.solving.relaxation import largest_change
+from assay.solving.solution import Solution, Status
 
 
 @dataclass(frozen=True)

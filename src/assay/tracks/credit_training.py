@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 WIDTH, DEPTH, EPOCHS, BATCH, RATE = 32, 4, 10, 64, 0.03
 BATCH_AUDITED = 128
-SOURCES = ("assay.tasks", "assay.models", "assay.rules", "assay.audits.credit", "assay.tracks.credit_training")
+SOURCES = (
+    "assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.probe",
+    "assay.solving", "assay.audits.credit", "assay.tracks.credit_training",
+)
 BELOW_FROZEN = Region(high=0.0)
 """Where the gap of an arm lies whose trained blocks do worse than blocks left as they were."""
 
@@ -43,7 +46,7 @@ def train_arm(name: str, seed: int, *, task: str = "digits", penalty: float = 0.
     from assay.audits.credit.recipe import correct_items
     from assay.audits.credit.reference import clamped_cosine
     from assay.audits.credit.stream import exact_stream
-    from assay.rules.feedback_discovery import discover_blocks
+    from assay.probe.blocks import discover_blocks
 
     data = task_called(task, seed)
     model, rule = trained(name, data, seed, penalty=penalty)
@@ -71,8 +74,9 @@ def trained(name: str, data: Task, seed: int, *, penalty: float = 0.0) -> tuple[
     import torch
 
     from assay.audits.credit.recipe import freeze_blocks
-    from assay.models.res_mlp import ResMLP
-    from assay.rules import Backprop, FeedbackAlignment, train
+    from assay.learning import train
+    from assay.networks.feedforward.res_mlp import ResMLP
+    from assay.rules import Backprop, FeedbackAlignment
 
     model = ResMLP(data.train.x[0].numel(), width=WIDTH, depth=DEPTH, classes=data.classes, seed=seed)
     rule: Rule = Backprop()

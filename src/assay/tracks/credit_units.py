@@ -50,7 +50,7 @@ class Units:
         from assay.audits.credit.published import GRADIENT_LIMIT
         from assay.audits.credit.reference import measure_reference
         from assay.audits.credit.stream import exact_stream, plain_stream
-        from assay.rules.feedback_discovery import discover_blocks
+        from assay.probe.blocks import discover_blocks
 
         data = training.task_called("digits", trial.seed)
         model, _ = training.trained("backprop", data, trial.seed)
@@ -121,7 +121,7 @@ def _rewrite(model: nn.Module, arm: str) -> None:
     """Change the units of the stream, or make the softmax sure of itself."""
     import torch
 
-    from assay.models.res_mlp import ResMLP
+    from assay.networks.feedforward.res_mlp import ResMLP
 
     assert isinstance(model, ResMLP)
     parts: list[nn.Module] = []

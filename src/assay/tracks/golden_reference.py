@@ -27,7 +27,7 @@ SWEEPS, BETA = (30, 10), 0.2
     claim="Every kernel matches the NumPy reference to within numerical tolerance, states and gradients.",
     title="Golden Reference Harness",
     kind="deterministic",
-    sources=("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.audits"),
+    sources=("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving", "assay.audits"),
 )
 class GoldenReference:
     """One audit per kernel and seed; the planted mistakes once per seed."""
@@ -40,7 +40,7 @@ class GoldenReference:
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The audit's comparisons as numbers; for the controls, how often each was accepted."""
-        from assay.audits.kernel import audit_kernel
+        from assay.audits.equilibrium.kernel import audit_kernel
 
         name = "fast" if trial.arm == PLANTED else trial.arm
         finding = audit_kernel(name, seed=trial.seed, sweeps=SWEEPS, beta=BETA, controls=trial.arm == PLANTED)

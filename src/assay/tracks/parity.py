@@ -41,7 +41,7 @@ CONTROL_SEEDS = 3
     "parity",
     claim="EqProp reaches the accuracy of backprop on digits (gap within 1 percentage point).",
     title="EqProp vs Backprop Parity",
-    sources=("assay.tasks", "assay.models", "assay.rules", "assay.solvers"),
+    sources=("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving"),
 )
 class Parity:
     """Two arms and their floors at every seed; broken learners at the first three."""
@@ -124,8 +124,9 @@ class Parity:
 
 def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list[dict[str, Any]]:
     """One training a trial; the test part is replaced while choosing is still going on, and looked at by name only."""
+    from assay.learning import evaluate, train_many
     from assay.models import EnergyMLP
-    from assay.rules import Backprop, EqProp, evaluate, train_many
+    from assay.rules import Backprop, EqProp
 
     arm = trials[0].arm
     settles = arm in (EQPROP, SHUFFLED, FLIPPED)

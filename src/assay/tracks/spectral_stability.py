@@ -31,7 +31,7 @@ INPUTS = 32
     claim="Spectral normalization constrains Lipschitz constant L <= 1, unlike unconstrained training.",
     title="Spectral Normalization Stability",
     version=1,
-    sources=("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.audits"),
+    sources=("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving", "assay.audits"),
 )
 class SpectralStability:
     """Two trained arms per seed and two planted loops."""
@@ -45,8 +45,9 @@ class SpectralStability:
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """Bounds before and after training, settling, and test accuracy."""
+        from assay.learning import train
         from assay.models import LoopedMLP
-        from assay.rules import EqProp, train
+        from assay.rules import EqProp
         from assay.tasks import digits
 
         task = digits(seed=trial.seed)
@@ -129,7 +130,7 @@ def settled(outcomes: Outcomes, seed: int) -> float:
 
 
 def _bounds(model: Any, x: Any, seed: int) -> dict[str, Any]:
-    from assay.audits.stability import audit_stability
+    from assay.audits.equilibrium.stability import audit_stability
 
     finding = audit_stability(model, x, limit=LIMIT, sweeps=200, seed=seed)
     numbers = {m.name: m.value for m in finding.measurements}

@@ -52,7 +52,7 @@ ROWS = 8
     "transformer",
     claim="Equilibrium Transformer can solve sequence manipulation tasks (Reversal), trained by true EP.",
     title="Transformer EqProp",
-    sources=("assay.tasks", "assay.models", "assay.rules", "assay.solvers", "assay.audits"),
+    sources=("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving", "assay.audits"),
 )
 class Transformer:
     """Reversal at every seed; mirror sums beyond the quick budget; controls of both criteria."""
@@ -70,8 +70,9 @@ class Transformer:
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """Accuracy on fresh sequences, and the agreement of the gradient before training and after."""
         from assay import tasks
+        from assay.learning import train
         from assay.models import EnergyAttention
-        from assay.rules import EqProp, train
+        from assay.rules import EqProp
 
         make = tasks.mirror_sum if trial.arm == MIRROR else tasks.reversal
         task = make(seed=trial.seed, length=LENGTH, vocabulary=VOCABULARY, train=TRAIN, test=TEST)
@@ -162,8 +163,8 @@ class Transformer:
 
 
 def _agreement(model: Any, rule: Any, x: Any, y: Any) -> dict[str, Any]:
-    from assay.audits.agreement import estimate, whole_cosine, whole_error
-    from assay.audits.true_gradient import true_gradient
+    from assay.audits.equilibrium.agreement import estimate, whole_cosine, whole_error
+    from assay.audits.equilibrium.true_gradient import true_gradient
 
     truth = true_gradient(model, x, y)
     found = estimate(rule, model, x, y)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "credit"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "audits" / "credit"))
 
 
 @pytest.fixture(autouse=True)

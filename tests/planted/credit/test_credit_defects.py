@@ -14,7 +14,7 @@ import assay
 from assay.audits.credit import Baselines, FAProtocol, Recipe, audit_credit
 from assay.audits.credit.depth import crossed_gap, judge_utility
 from assay.results import Check, Finding, Verdict
-from assay.rules.feedback import FeedbackAlignment
+from assay.rules.feedback.rule import FeedbackAlignment
 from subjects import SUBJECTS, batch
 
 

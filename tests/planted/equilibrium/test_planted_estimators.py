@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from assay.audits.gradient import audit_gradient
+from assay.audits.equilibrium.gradient import audit_gradient
 from assay.models import EnergyMLP
-from assay.models.equilibrium import EquilibriumModule
+from assay.networks.equilibrium import EquilibriumModule
 from assay.protocols import State
 from assay.results import Verdict
 from assay.rules import Backprop, EqProp

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from assay.audits.kernel import audit_kernel, compare_all
-from assay.audits.kernel_problems import Answer, Problem, problems
-from assay.audits.kernel_subjects import KERNELS, eager, planted
+from assay.audits.equilibrium.kernel import audit_kernel, compare_all
+from assay.audits.equilibrium.kernel_problems import Answer, Problem, problems
+from assay.audits.equilibrium.kernel_subjects import KERNELS, eager, planted
 from assay.errors import InputError
 from assay.results import Verdict
 

@@ -69,14 +69,14 @@ def test_a_guard_that_is_taken_away_is_missed(monkeypatch, guard, replacement, b
 def test_a_store_that_checks_no_digest_is_caught(monkeypatch):
     import json
 
-    from assay.engine import store
-    from assay.engine.store import StoredCell
+    from assay.engine.store import cells
+    from assay.engine.store.cells import StoredCell
 
     def trusting(raw, key):
         data = json.loads(raw)
         return StoredCell(**{name: data[name] for name in ("key", "label", "group", "seconds", "record")})
 
-    monkeypatch.setattr(store, "_decode", trusting)
+    monkeypatch.setattr(cells, "_decode", trusting)
     for name in ("tampered cell", "swapped cell"):
         record = Honesty().measure(Trial(arm=f"fault: {name}", seed=42))
         assert record["verdict"] == "FAIL"

@@ -9,7 +9,7 @@ from planted_symmetry.plant import healthy
 from torch import Tensor, nn
 
 from assay import symmetry as sym
-from assay.audits.symmetry.continuous import Rotations
+from assay.audits.symmetry.groups.continuous import Rotations
 from assay.errors import InputError
 from assay.results import Verdict
 from assay.seeding import torch_generator

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.engine import CostModel, Store, StoredCell, content_key
-from assay.engine.backend import Folder, open_backend
+from assay.engine.store.backend import Folder, open_backend
 from assay.errors import AssayError, InputError
 
 KEYS = [content_key({"n": n}) for n in range(3)]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.engine.backend import Backend, Folder, ObjectStore
-from assay.engine.claims import Claims
+from assay.engine.store.backend import Backend, Folder, ObjectStore
+from assay.engine.store.claims import Claims
 
 KEY = "0" * 32
 
@@ -131,7 +131,7 @@ def test_file_times_and_wall_clocks_do_not_matter(tmp_path: Path, monkeypatch: p
 def test_a_process_dead_on_this_machine_is_known_at_once(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path\n"
-        "from assay.engine.backend import Folder; from assay.engine.claims import Claims\n"
+        "from assay.engine.store.backend import Folder; from assay.engine.store.claims import Claims\n"
         f"assert Claims(Folder(Path(sys.argv[1]))).take('{KEY}'); os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == -9

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.engine import Store, StoredCell, content_key
-from assay.engine.files import Journal
+from assay.engine.store.files import Journal
 from assay.errors import AssayError
 
 

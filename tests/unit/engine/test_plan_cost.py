@@ -48,7 +48,7 @@ def test_the_command_tells_core_hours_before_and_after_times_are_known(tmp_path:
 
     from assay.cli.plan import plan_command
     from assay.registry import registry
-    from assay.verification import plan
+    from assay.studies.verification import plan
 
     app = typer.Typer()
     app.command()(plan_command)

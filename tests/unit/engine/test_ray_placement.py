@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs the [ray] extra: pip install 'assay[ray]'")
 
-from assay.engine.ray import RayExecutor, _Flight
+from assay.engine.ray.executor import RayExecutor, _Flight
 from assay.errors import InputError
 from assay.protocols import Cell
 

@@ -13,7 +13,7 @@ from assay.errors import InputError
 from assay.models import EnergyAttention, EnergyConv, EnergyMLP, LoopedMLP
 from assay.rules import Backprop, EqProp
 from assay.seeding import torch_generator
-from assay.solvers.solution import Diverged, Status
+from assay.solving.solution import Diverged, Status
 
 GENERATOR = torch_generator(0, "eqprop")
 X, Y = torch.randn(16, 6, generator=GENERATOR), torch.randint(0, 3, (16,), generator=GENERATOR)

@@ -162,7 +162,7 @@ def test_a_cell_of_track_22_compares_every_quantity() -> None:
 
 @pytest.mark.slow
 def test_the_four_tracks_run_end_to_end(tmp_path: object) -> None:
-    from assay.verification import verify
+    from assay.studies.verification import verify
 
     run = verify(1, 2, 14, 22, seeds=3, store=str(tmp_path))
     verdicts = {finding.number: finding.verdict for finding in run.findings}

@@ -22,7 +22,7 @@ def test_seeds_measured_together_have_the_records_of_seeds_measured_apart(
 
 
 def test_floors_and_reversed_rules_go_alone_and_arms_never_mix() -> None:
-    from assay.verification import plan
+    from assay.studies.verification import plan
 
     cells = plan(registry.find(2), "quick", (42, 43, 44))
     families: dict[str, set[str]] = {}

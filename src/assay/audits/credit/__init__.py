@@ -5,6 +5,6 @@ from assay.audits.credit.callback import CreditCallback
 from assay.audits.credit.depth import Baselines
 from assay.audits.credit.published import FAProtocol
 from assay.audits.credit.recipe import Recipe
-from assay.rules.feedback_discovery import Blocks, discover_blocks
+from assay.probe.blocks import Blocks, discover_blocks
 
 __all__ = ["Baselines", "Blocks", "CreditCallback", "FAProtocol", "Recipe", "audit_credit", "discover_blocks"]

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from assay.audits.credit.stream import Stream, by_sample, exact_cosines, in_precision, lengths
 from assay.audits.explained import explained
+from assay.probe.blocks import Blocks
+from assay.probe.stream import tapped
 from assay.protocols import Rule
-from assay.rules.feedback_discovery import Blocks
-from assay.rules.feedback_stream import tapped
 from assay.seeding import derive
 
 REDRAWS = 20

@@ -11,7 +11,7 @@ from assay.protocols import Rule
 from assay.results import Figure, Finding, Series
 
 if TYPE_CHECKING:
-    from assay.rules.training import Epoch
+    from assay.learning.training import Epoch
 
 
 class CreditCallback:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from assay.audits.credit.alignment import DepthAlignment
 from assay.audits.credit.stream import Stream, in_precision
-from assay.audits.true_gradient import AT_REST, MOST_SWEEPS, settle, true_gradient
+from assay.audits.equilibrium.true_gradient import AT_REST, MOST_SWEEPS, settle, true_gradient
 from assay.errors import expected
+from assay.probe.blocks import Blocks
 from assay.protocols import EquilibriumModel, Rule
-from assay.rules.feedback_discovery import Blocks
 
 MANY = 10_000
 """A null known in closed form counts as this many redraws."""

@@ -17,8 +17,8 @@ from assay.audits.credit.response import DepthResponse, measure_response
 from assay.audits.credit.scale import Scale, measure_scale
 from assay.audits.credit.stream import Stream, exact_stream, plain_stream
 from assay.audits.explained import explained
+from assay.probe.blocks import Blocks, discover_blocks
 from assay.protocols import EquilibriumModel, Rule
-from assay.rules.feedback_discovery import Blocks, discover_blocks
 
 
 @dataclass(frozen=True)

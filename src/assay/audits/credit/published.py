@@ -18,7 +18,7 @@ from assay.audits.credit.reference import measure_reference
 from assay.audits.credit.scale import measure_scale
 from assay.audits.credit.stream import Stream, exact_stream
 from assay.audits.explained import explained
-from assay.rules.feedback_discovery import discover_blocks
+from assay.probe.blocks import discover_blocks
 
 GROWTH_LIMIT = 50.0
 GRADIENT_LIMIT = 1e-7
@@ -105,7 +105,7 @@ class FAProtocol:
 
     @torch.no_grad()
     def _batch_accuracy(self) -> float:
-        from assay.rules.feedback_discovery import evaluating
+        from assay.probe.blocks import evaluating
 
         with evaluating(self.model):
             return float((self.model(self.x).argmax(-1) == self.y).double().mean())

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from assay.audits.credit.depth import Baselines
 from assay.audits.credit.equilibrium import layers_at_rest
 from assay.errors import expected
+from assay.learning.training import train
+from assay.probe.blocks import discover_blocks, evaluating
 from assay.protocols import EquilibriumModel, Rule, Task
 from assay.rules.backprop import Backprop
-from assay.rules.feedback_discovery import discover_blocks, evaluating
-from assay.rules.training import train
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.credit.stream import Stream, in_precision, lengths, sample_losses
-from assay.rules.feedback_discovery import Blocks
-from assay.rules.feedback_stream import tapped
+from assay.probe.blocks import Blocks
+from assay.probe.stream import tapped
 from assay.seeding import torch_generator
 
 DIRECTIONS = 32

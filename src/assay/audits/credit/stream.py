@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from assay.audits.explained import explained
 from assay.errors import expected
-from assay.rules.feedback_discovery import Blocks
-from assay.rules.feedback_stream import tapped
+from assay.probe.blocks import Blocks
+from assay.probe.stream import tapped
 
 
 @dataclass(frozen=True)

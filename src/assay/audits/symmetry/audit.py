@@ -8,12 +8,14 @@ from typing import Any
 
 from torch import nn
 
-from assay.audits.symmetry import decide, diagnose, figures, stages, tables
-from assay.audits.symmetry.copies import untouched_random_state
+from assay.audits.symmetry import decide, stages
+from assay.audits.symmetry.explain import diagnose
 from assay.audits.symmetry.facts import RARE, Facts, Options
+from assay.audits.symmetry.present import figures, tables
 from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.subject import prepare
 from assay.errors import expected
+from assay.probe.copies import untouched_random_state
 from assay.results import Finding, Verdict
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from assay.audits.symmetry.facts import PARTS, Facts, Test
-from assay.audits.symmetry.guards import sensitivity_check
-from assay.audits.symmetry.robustness import Retest
-from assay.audits.symmetry.statistics import rare_statement
-from assay.audits.symmetry.tolerance import VERDICTS, Label
+from assay.audits.symmetry.measure.guards import sensitivity_check
+from assay.audits.symmetry.measure.robustness import Retest
+from assay.audits.symmetry.measure.statistics import rare_statement
+from assay.audits.symmetry.measure.tolerance import VERDICTS, Label
 from assay.audits.symmetry.tree import said
 from assay.results import Check, Verdict
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from assay.audits.symmetry.differences import DifferenceTest
-from assay.audits.symmetry.endtoend import Errors
-from assay.audits.symmetry.gradients import GradientTest
-from assay.audits.symmetry.guards import Sensitivity
-from assay.audits.symmetry.isolate import Isolated
 from assay.audits.symmetry.layout import Coupling
-from assay.audits.symmetry.localise import Location
-from assay.audits.symmetry.robustness import Retest
-from assay.audits.symmetry.search import Alternative
-from assay.audits.symmetry.statistics import count_needed
+from assay.audits.symmetry.locate.isolate import Isolated
+from assay.audits.symmetry.locate.localise import Location
+from assay.audits.symmetry.measure.differences import DifferenceTest
+from assay.audits.symmetry.measure.endtoend import Errors
+from assay.audits.symmetry.measure.gradients import GradientTest
+from assay.audits.symmetry.measure.guards import Sensitivity
+from assay.audits.symmetry.measure.robustness import Retest
+from assay.audits.symmetry.measure.search import Alternative
+from assay.audits.symmetry.measure.statistics import count_needed
+from assay.audits.symmetry.measure.tolerance import Judgement
 from assay.audits.symmetry.subject import Subject
-from assay.audits.symmetry.tolerance import Judgement
 from assay.errors import InputError, unknown
 from assay.results import Check
 

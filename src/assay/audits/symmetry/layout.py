@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.audits.symmetry.representations import Invariant
+from assay.audits.symmetry.representations.base import Invariant
 from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, difference
 from assay.errors import expected
 from assay.seeding import torch_generator

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from assay.audits.symmetry.copies import untouched_random_state
 from assay.audits.symmetry.facts import Facts, Options
 from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.stages import run_end_to_end, run_guards
 from assay.audits.symmetry.subject import prepare
 from assay.errors import expected
+from assay.probe.copies import untouched_random_state
 from assay.results import Figure, Series
 
 

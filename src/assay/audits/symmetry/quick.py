@@ -7,13 +7,13 @@ from typing import Any, TypedDict, Unpack
 
 from torch import nn
 
-from assay.audits.symmetry.actions import image, permuted
 from assay.audits.symmetry.audit import audit_symmetry
-from assay.audits.symmetry.continuous import SE, SO
-from assay.audits.symmetry.discrete import C, S
 from assay.audits.symmetry.facts import PARTS
-from assay.audits.symmetry.groups import Group
-from assay.audits.symmetry.representations import Representation, invariant, point, vector
+from assay.audits.symmetry.groups.base import Group
+from assay.audits.symmetry.groups.continuous import SE, SO
+from assay.audits.symmetry.groups.discrete import C, S
+from assay.audits.symmetry.representations.actions import image, permuted
+from assay.audits.symmetry.representations.base import Representation, invariant, point, vector
 from assay.audits.symmetry.spec import Symmetry
 from assay.errors import NotPassed
 from assay.results import Finding, Verdict

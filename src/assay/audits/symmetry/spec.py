@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from assay.audits.symmetry.elements import Elements
-from assay.audits.symmetry.groups import Group
-from assay.audits.symmetry.representations import Both, Invariant, Representation
+from assay.audits.symmetry.groups.base import Group
+from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.representations.base import Both, Invariant, Representation
 from assay.errors import InputError, expected
 
 

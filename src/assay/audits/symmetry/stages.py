@@ -10,18 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.audits.symmetry import differences, guards, layout, robustness
-from assay.audits.symmetry.backward import wrong_backwards
-from assay.audits.symmetry.elements import Elements
-from assay.audits.symmetry.endtoend import Errors, measure, output_spreads
+from assay.audits.symmetry import layout
 from assay.audits.symmetry.facts import EVERYTHING, Facts, Test
-from assay.audits.symmetry.gradients import gradient_test
-from assay.audits.symmetry.groups import Draw, Group
-from assay.audits.symmetry.isolate import isolate
-from assay.audits.symmetry.localise import locate
-from assay.audits.symmetry.search import alternatives
+from assay.audits.symmetry.groups.base import Draw, Group
+from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.locate.isolate import isolate
+from assay.audits.symmetry.locate.localise import locate
+from assay.audits.symmetry.measure import differences, guards, robustness
+from assay.audits.symmetry.measure.backward import wrong_backwards
+from assay.audits.symmetry.measure.endtoend import Errors, measure, output_spreads
+from assay.audits.symmetry.measure.gradients import gradient_test
+from assay.audits.symmetry.measure.search import alternatives
+from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.subject import Leaves, Subject
-from assay.audits.symmetry.tolerance import Judgement, judge
 from assay.results import Verdict
 from assay.seeding import torch_generator
 
@@ -89,7 +90,7 @@ def run_end_to_end(facts: Facts) -> None:
         if group.turned(steps) is not None:
             facts.angles = (steps, _at_angles(facts, steps))
     if facts.options.adversarial:
-        from assay.audits.symmetry.adversary import attack
+        from assay.audits.symmetry.measure.adversary import attack
 
         facts.adversary = attack(facts)
     if facts.options.on("sizes") and not facts.stochastic:

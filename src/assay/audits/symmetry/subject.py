@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.symmetry import tree
-from assay.audits.symmetry.copies import device_of, duplicate, native_dtype
-from assay.audits.symmetry.elements import Elements
-from assay.audits.symmetry.groups import Group
-from assay.audits.symmetry.representations import Invariant, Representation, merge_sizes
+from assay.audits.symmetry.groups.base import Group
+from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.representations.base import Invariant, Representation, merge_sizes
 from assay.audits.symmetry.spec import Symmetry
 from assay.errors import InputError, expected
+from assay.probe.copies import device_of, duplicate, native_dtype
 from assay.seeding import torch_generator
 
 Precision = Literal["low", "high"]

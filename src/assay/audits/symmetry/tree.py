@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from assay.audits.symmetry.representations import Invariant, Representation
+from assay.audits.symmetry.representations.base import Invariant, Representation
 from assay.errors import expected
 
 Declared = Any

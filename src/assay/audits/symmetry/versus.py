@@ -12,12 +12,12 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from assay.audits.symmetry.copies import untouched_random_state
-from assay.audits.symmetry.endtoend import Errors
 from assay.audits.symmetry.facts import RARE, Facts, Options, Test
+from assay.audits.symmetry.measure.endtoend import Errors
 from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.stages import run_end_to_end, run_guards
 from assay.audits.symmetry.subject import prepare
+from assay.probe.copies import untouched_random_state
 from assay.results import Check, Finding, Interval, Measurement, Table, Verdict
 
 

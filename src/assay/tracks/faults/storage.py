@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.engine.plan import content_key
-from assay.engine.store import Store, StoredCell
+from assay.engine.store.cells import Store, StoredCell
 from assay.tracks.faults.planted import Judgement, Planted
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay import stats
-from assay.engine.process import WorkerProcess, result_of
-from assay.engine.worker import run_cell
+from assay.engine.workers.process import WorkerProcess, result_of
+from assay.engine.workers.worker import run_cell
 from assay.protocols import Cell, Outcome, Outcomes, Trial
 from assay.results import SCHEMA_VERSION, Control, Failure, Finding, Interval, Measurement, Region, Run, Verdict
 from assay.tracks.faults.planted import Judgement, Planted, judge

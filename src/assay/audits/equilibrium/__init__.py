@@ -1,0 +1,1 @@
+"""Audits of relaxing networks: gradient, stability, kernels, memory."""

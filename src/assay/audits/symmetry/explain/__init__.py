@@ -1,0 +1,1 @@
+"""Why it breaks: causes and the words for them."""

@@ -1,0 +1,132 @@
+"""What usually goes wrong in a module of a given kind, given how its features transform."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from assay.audits.symmetry.explain.candidates import moving_parts
+from assay.audits.symmetry.explain.signatures import Signature
+from assay.audits.symmetry.facts import Facts
+from assay.audits.symmetry.locate.localise import Location, Place
+from assay.audits.symmetry.representations.base import Invariant
+
+NONLINEAR = (
+    nn.ReLU,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.SELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Softplus,
+    nn.Softmax,
+    nn.Hardtanh,
+    nn.PReLU,
+    nn.Mish,
+    nn.Hardswish,
+    nn.ReLU6,
+    nn.CELU,
+    nn.Softsign,
+    nn.LogSoftmax,
+)
+NORMS = (
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.instancenorm._InstanceNorm,
+    nn.LocalResponseNorm,
+)
+POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def module_cause(facts: Facts, location: Location | None) -> Signature | None:
+    """The signature if the blamed module is of a well-known kind; None otherwise."""
+    if location is None or location.first is None or location.first.event.kind == "enter":
+        return None
+    module = dict(facts.subject.model.named_modules()).get(location.first.event.module)
+    moving = set(moving_parts(location.elements, facts.subject.group()))
+    if isinstance(module, NONLINEAR) and moving & {"sign", "time"}:
+        return Signature(
+            "Nonlinearity is not odd",
+            f"{type(module).__name__}(-x) is neither {type(module).__name__}(x) nor its negative",
+            "use an odd function (tanh, x * |x|) on odd features and any function on even ones",
+        )
+    if isinstance(module, NONLINEAR) and "linear" in moving and "grid" not in moving:
+        return Signature(
+            "Nonlinearity on components",
+            f"{type(module).__name__} acts on single components of vectors, which mix under the group",
+            "gate with an invariant (x * sigmoid(norm)) or act on norms only",
+        )
+    if isinstance(module, NORMS):
+        return Signature(
+            "Normalisation on components",
+            f"{type(module).__name__} takes statistics over components or places that the group mixes",
+            "normalise norms of vectors, or take statistics over axes the group leaves alone",
+        )
+    if isinstance(module, CONVOLUTIONS) and moving & {"grid", "shift"}:
+        return _convolution(module, moving)
+    if isinstance(module, POOLS) and moving & {"grid", "shift"}:
+        return Signature(
+            "Pooling",
+            f"{type(module).__name__} with stride {module.stride} does not commute with the group at this size",
+            "use stride 1 with blur pooling, or sizes the stride divides; shifts hold for multiples of the stride only",
+        )
+    if isinstance(module, nn.Linear):
+        return _linear(module, location, moving)
+    return None
+
+
+def _convolution(module: nn.Module, moving: set[str]) -> Signature:
+    stride = getattr(module, "stride", (1,))
+    if "grid" in moving:
+        return Signature(
+            "Kernel is not symmetric",
+            "an ordinary convolution kernel does not turn with the image: f(gx) is the same kernel on another image",
+            "use a group convolution (lifting over C(4) or D(4)), average over the orbit, or claim shifts only; zero "
+            "padding is not the cause",
+        )
+    if max(stride) > 1:
+        return Signature(
+            "Stride",
+            f"a stride of {max(stride)} samples other pixels after a shift that is no multiple of it",
+            "claim shifts by multiples of the stride, or blur before sampling",
+        )
+    return Signature(
+        "Padding", "what is padded in does not follow the shift", "padding_mode='circular' for circular shifts"
+    )
+
+
+def _linear(module: nn.Linear, location: Location, moving: set[str]) -> Signature | None:
+    name = location.first.event.module if location.first is not None else ""
+    before: Place | None = next(
+        (p for p in location.places if p.event.kind == "enter" and p.event.module == name), None
+    )
+    rep = before.representation if before is not None else None
+    if rep is None or isinstance(rep, Invariant):
+        return None
+    shape = before.event.tensors[0][1].shape if before is not None and before.event.tensors else torch.Size()
+    if (
+        len(shape) > 0
+        and (len(shape) - 1) not in rep.axes(len(shape))
+        and module.bias is not None
+        and "linear" in moving
+    ):
+        return Signature(
+            "Bias on vectors",
+            "a bias adds the same numbers to every component whatever the orientation: a fixed direction",
+            "set bias=False on layers that act on vectors",
+        )
+    if moving & {"linear"}:
+        return Signature(
+            "Linear layer across components",
+            "a weight matrix mixes components of a vector: only multiples of the identity commute with rotations",
+            "let it act on the channel axis, not on the components",
+        )
+    return Signature(
+        "Linear layer across places",
+        "a weight per place: the entries that the group moves about get different weights",
+        "share the weights over places, or aggregate (sum, mean, max) first",
+    )

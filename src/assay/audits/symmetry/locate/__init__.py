@@ -1,0 +1,1 @@
+"""Which module breaks a symmetry first."""

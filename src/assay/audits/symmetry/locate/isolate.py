@@ -1,0 +1,223 @@
+"""Two more ways to name a module. C: each module alone, fed transformed features. D: its output put right by hand.
+
+C finds several defects at once, behind the first one as well. D says how much of the final error a module owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.audits.symmetry import tree
+from assay.audits.symmetry.explain.candidates import Reshaped, candidates
+from assay.audits.symmetry.groups.base import Group
+from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.locate.trace import Call, Pass, record
+from assay.audits.symmetry.measure.rounding import acted
+from assay.audits.symmetry.representations.base import Representation
+from assay.audits.symmetry.subject import Leaves, Precision, Subject, difference, exact
+
+MOST_MODULES = 80
+"""Modules tested by C and D; the rest of a larger model is covered by A and B alone, and its limitations say so."""
+
+UNKNOWN_KIND = 0.5
+"""Relative error of the best fit above which a feature is of an unknown kind and its module is not tested alone."""
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """A module alone: its error over its rounding bound, and what is left of the final error once it is put right."""
+
+    module: str
+    call: int
+    alone: float | None
+    restored: float | None
+
+
+def isolate(subject: Subject, leaves: Leaves, element: Elements, group: Group) -> list[Isolated]:
+    """C and D for every module but the model itself, in order of completion."""
+    moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]
+    runs: dict[Precision, tuple[Pass, Pass]] = {}
+    for precision in subject.precisions:
+        twin, dtype = subject.twin(precision), subject.dtype(precision)
+        here = record(subject, leaves, twin, dtype, keep_calls=True)
+        runs[precision] = (here, record(subject, moved, twin, dtype, keep_calls=True))
+    probe = _Probe(subject, group, element, runs)
+    done = [event for event in runs[subject.precisions[-1]][0].events if event.kind == "exit" and event.module]
+    results = []
+    for event in done[:MOST_MODULES]:
+        key = (event.module, event.call)
+        alone = _quietly(probe.alone, *key)
+        results.append(Isolated(*key, alone, _quietly(probe.restored, *key, moved)))
+    return results
+
+
+def _quietly(measure: Callable[..., float | None], *args: Any) -> float | None:
+    """None where a module cannot be run alone: it is untested by this method, and shown as such."""
+    try:
+        return measure(*args)
+    except Exception:
+        return None
+
+
+class _Probe:
+    """The recorded passes at x and gx, and what can be asked of them."""
+
+    def __init__(
+        self, subject: Subject, group: Group, element: Elements, runs: dict[Precision, tuple[Pass, Pass]]
+    ) -> None:
+        self.subject, self.group, self.element, self.runs = subject, group, element, runs
+        self.best: Precision = subject.precisions[-1]
+        self.modules = {p: dict(subject.twin(p).named_modules()) for p in subject.precisions}
+
+    def alone(self, module: str, number: int) -> float | None:
+        """C: |m(rho h) - rho' m(h)| over rounding, rho and rho' the best fits of inputs and outputs."""
+        here, there = self.runs[self.best]
+        calls = here.calls[module, number], there.calls[module, number]
+        reps = [
+            self._fit(a, b, self.modules[self.best][module])
+            for a, b in zip(_floats(calls[0]), _floats(calls[1]), strict=True)
+        ]
+        if not all(
+            self._close(rep, a, b) for rep, a, b in zip(reps, _floats(calls[0]), _floats(calls[1]), strict=True)
+        ):
+            return None
+        outputs = {p: self._run_alone(p, module, number, reps) for p in self.subject.precisions}
+        worst = 0.0
+        for index, (plain, turned) in enumerate(outputs[self.best]):
+            lows = outputs["low"][index] if self.best == "high" else None
+            options = self._options(plain, self.modules[self.best][module])
+            worst = max(worst, min(self._excess(rep, plain, turned, lows) for rep in options))
+        return worst
+
+    def restored(self, module: str, number: int, moved: Leaves) -> float | None:
+        """D: the final error with this module's output at gx replaced by rho h(x), over the final error without."""
+        here, there = self.runs[self.best]
+        wanted, found = _exit(here, module, number), _exit(there, module, number)
+        fits = [self._fit(a, b, self.modules[self.best][module]) for a, b in zip(wanted, found, strict=True)]
+        before = self._final_error(there.outputs)
+        if not before:
+            return None
+        # A broken output may lie nearer to a wrong kind than to its own: the kind of the input is tried as well.
+        tried = [fits, *self._kinds_of_inputs(module, number, wanted)]
+        return min(self._patched_error(moved, module, number, reps, wanted) for reps in tried) / before
+
+    def _kinds_of_inputs(self, module: str, number: int, outputs: list[Tensor]) -> list[list[Representation]]:
+        here, there = self.runs[self.best]
+        pairs = zip(_floats(here.calls[module, number]), _floats(there.calls[module, number]), strict=True)
+        kinds = [(a.shape, self._fit(a, b, self.modules[self.best][module])) for a, b in pairs]
+        same = [[rep for shape, rep in kinds if shape == y.shape] for y in outputs]
+        return [[options[0] for options in same]] if same and all(same) else []
+
+    def _patched_error(
+        self, moved: Leaves, module: str, number: int, reps: list[Representation], wanted: list[Tensor]
+    ) -> float:
+        patch = [rep.act(self.element, x.unsqueeze(0))[0] for rep, x in zip(reps, wanted, strict=True)]
+        seen = 0
+
+        def leave(m: nn.Module, args: Any, output: Any) -> Any:
+            nonlocal seen
+            seen += 1
+            return _patched(output, patch) if seen == number + 1 else None
+
+        twin = self.subject.twin(self.best)
+        handle = self.modules[self.best][module].register_forward_hook(leave)
+        try:
+            outputs = [exact(y) for y in self.subject.run(moved, twin, self.subject.dtype(self.best))]
+        finally:
+            handle.remove()
+        return self._final_error(outputs)
+
+    def _final_error(self, outputs: list[Tensor]) -> float:
+        here, total = self.runs[self.best][0].outputs, 0.0
+        for index in self.subject.tested:
+            carried = acted(self.subject.output(index), self.element, here[index])[0]
+            total += float(difference(outputs[index], carried).abs().double().square().sum())
+        return float(total**0.5)
+
+    def _run_alone(
+        self, precision: Precision, module: str, number: int, reps: list[Representation]
+    ) -> list[tuple[Tensor, Tensor]]:
+        here, there = self.runs[precision]
+        call, dtype = here.calls[module, number], self.subject.dtype(precision)
+        queue = iter(reps)
+        turned = [
+            next(queue).act(self.element, exact(a).unsqueeze(0))[0].to(dtype) if _is_float(a) else b
+            for (_, a), (_, b) in zip(_leaves(call), _leaves(there.calls[module, number]), strict=True)
+        ]
+        m = self.modules[precision][module]
+        with torch.set_grad_enabled(self.subject.needs_grad):
+            plain_out = m(*call.args, **call.kwargs)
+            args, kwargs = tree.rebuild((call.args, call.kwargs), iter(turned))
+            turned_out = m(*args, **kwargs)
+        pairs = zip(tree.tensors(plain_out), tree.tensors(turned_out), strict=True)
+        return [(exact(a), exact(b)) for a, b in pairs if a.is_floating_point()]
+
+    def _fit(self, here: Tensor, there: Tensor, module: nn.Module) -> Representation:
+        """The candidate with the smallest error, whether it is rounding or not."""
+        a, b = exact(here), exact(there)
+        return min(
+            self._options(a, module),
+            key=lambda rep: float(
+                torch.nan_to_num((rep.act(self.element, a.unsqueeze(0))[0] - b).norm(), nan=torch.inf)
+            ),
+        )
+
+    def _close(self, rep: Representation, here: Tensor, there: Tensor) -> bool:
+        """Whether a fit can be meant: an input of an unknown kind leaves an error as large as itself."""
+        a, b = exact(here), exact(there)
+        gap = (rep.act(self.element, a.unsqueeze(0))[0] - b).norm()
+        return float(gap) <= UNKNOWN_KIND * float(b.norm())
+
+    def _options(self, x: Tensor, module: nn.Module) -> list[Representation]:
+        batch = self._batch(x)
+        shape = tuple(x.shape) if len(x) == batch else (batch, len(x) // batch, *x.shape[1:])
+        return [Reshaped(rep, shape, plain=True) for rep in candidates(shape, self.element, self.group, module=module)]
+
+    def _batch(self, x: Tensor) -> int:
+        """Inputs along axis 0: nodes merged with the batch are taken apart, what has no batch axis is one input."""
+        size = len(self.runs[self.best][0].outputs[self.subject.tested[0]]) if self.subject.rows else 1
+        return size if x.ndim and len(x) % size == 0 else 1
+
+    def _excess(self, rep: Representation, plain: Tensor, turned: Tensor, lows: tuple[Tensor, Tensor] | None) -> float:
+        carried = rep.act(self.element, plain.unsqueeze(0))[0]
+        error = float((turned - carried).norm())
+        if lows is None:
+            bound = 64 * torch.finfo(self.subject.low_dtype).eps * float(turned.norm())
+        else:
+            bound = float((lows[1] - turned).norm()) + float(
+                (rep.act(self.element, lows[0].unsqueeze(0))[0] - carried).norm()
+            )
+        return 0.0 if error == 0 else error / bound if bound else float("inf")
+
+
+def _leaves(call: Call) -> list[tuple[str, Any]]:
+    return tree.leaves((call.args, call.kwargs))
+
+
+def _floats(call: Call) -> list[Tensor]:
+    return [leaf for _, leaf in _leaves(call) if _is_float(leaf)]
+
+
+def _is_float(leaf: object) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.ndim > 0
+
+
+def _exit(one: Pass, module: str, number: int) -> list[Tensor]:
+    event = next(e for e in one.events if e.key == ("exit", module, number))
+    return [tensor for _, tensor in event.tensors]
+
+
+def _patched(output: Any, patch: list[Tensor]) -> Any:
+    queue = iter(patch)
+    leaves = [
+        next(queue).to(leaf.device, leaf.dtype)
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+        else leaf
+        for _, leaf in tree.leaves(output)
+    ]
+    return tree.rebuild(output, iter(leaves))

@@ -1,0 +1,122 @@
+"""Which pairs (input, element) need the slow float64 run, so that no error above ten rounding bounds escapes.
+
+Let e = |f(gx) - rho f(x)|, r = |f_low - f_64| and b = r(gx) + r(x). The triangle inequality gives e_64 <= e_low + b.
+f_64(x) is known at every input, so r(x) is, and b >= r(x). A pair with e_low <= 9 r(x) therefore has e_64 <= 10 b: it
+is no error above ten bounds, and float64 need not look. Of a sound model almost no pair is left (e_low <= b, so it
+takes r(gx) > 8 r(x)); of a broken one the worst few decide. A fixed sample of elements is settled in any case: it gives
+the typical rounding, the float64 numbers of the report, and a chance at errors between one and ten bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.measure.rounding import carried_rounding, error_norms, rounding_there
+from assay.audits.symmetry.measure.statistics import count_needed
+from assay.audits.symmetry.subject import Subject
+
+PROMISED = 10.0
+"""Errors above this many rounding bounds are found wherever the low precision looked."""
+SAMPLED = count_needed(0.5)
+"""Elements settled in any case: 5, so that what shows at half of all elements is met at one of them with 95 %."""
+
+
+@dataclass
+class Ruling:
+    """What is known of one output at one case; [elements, rows], ``high`` and ``bound`` at the chosen elements."""
+
+    low: Tensor
+    suspicion: Tensor
+    """e_low over the part of the bound that is known beforehand."""
+    high: Tensor
+    bound: Tensor
+    chosen: Tensor
+    sampled: Tensor
+    not_finite: int = 0
+
+    @property
+    def broken(self) -> bool:
+        """Some settled pair exceeds its bound, and the typical one of its sample."""
+        typical = self.bound[self.sampled].median()
+        return self.not_finite > 0 or bool((self.high > torch.maximum(self.bound, typical)).any())
+
+    @property
+    def open(self) -> Tensor:
+        """Elements with a suspect that float64 has not seen."""
+        waiting = self.suspicion.max(dim=1).values > PROMISED - 1
+        waiting[self.chosen] = False
+        return waiting
+
+    @property
+    def suspects(self) -> int:
+        """Pairs that may exceed ten bounds, by their low precision alone."""
+        return int((self.suspicion > PROMISED - 1).sum())
+
+    @property
+    def left(self) -> float:
+        """The largest low-precision error float64 was not asked about although it might have been."""
+        rest = self.low[self.open]
+        return float(rest.max()) if rest.numel() else 0.0
+
+
+def settle(
+    subject: Subject, case: int, elements: Elements, low: list[Tensor], *, everywhere: bool = False
+) -> dict[int, Ruling]:
+    """Runs float64 at the sample, then at suspects, the worst first, until every output is cleared or broken."""
+    count = elements.count
+    sample = torch.arange(count)
+    if count > 2 * SAMPLED and not everywhere:
+        sample = torch.linspace(0, count - 1, SAMPLED).round().long()
+    rulings = {index: _screen(subject, case, elements, index, low[index], sample) for index in subject.tested}
+    _run(subject, case, elements, low, sample, rulings, sampled=True)
+    step = SAMPLED
+    while True:
+        undecided = [ruling for ruling in rulings.values() if bool(ruling.open.any()) and not ruling.broken]
+        if not undecided:
+            return rulings
+        score = torch.stack([ruling.suspicion.max(dim=1).values * ruling.open for ruling in undecided]).amax(dim=0)
+        batch = score.argsort(descending=True)[:step]
+        _run(subject, case, elements, low, batch[score[batch] > 0], rulings, sampled=False)
+        step *= 2
+
+
+def _screen(subject: Subject, case: int, elements: Elements, index: int, low: Tensor, sample: Tensor) -> Ruling:
+    rep = subject.output(index)
+    errors = error_norms(subject, rep, elements, subject.base(case, "low")[index], low)
+    known = carried_rounding(subject, rep, elements, case, index)
+    if len(subject.cases) == 1:
+        # The bound a pair is judged by is at least the typical one, which is at least the typical r(x).
+        known = torch.maximum(known, known[sample].median())
+    suspicion = torch.where(errors == 0, torch.zeros_like(errors), errors / known)
+    empty = errors.new_zeros(0, errors.shape[1])
+    none = torch.zeros(0, dtype=torch.long)
+    # What is not finite in the low precision is a verdict already.
+    return Ruling(errors, torch.nan_to_num(suspicion, nan=0.0), empty, empty, none, none.bool())
+
+
+def _run(
+    subject: Subject,
+    case: int,
+    elements: Elements,
+    low: list[Tensor],
+    numbers: Tensor,
+    rulings: dict[int, Ruling],
+    *,
+    sampled: bool,
+) -> None:
+    """Adds float64 at some elements to the rulings of every output."""
+    some = elements[numbers]
+    there = subject.over(subject.cases[case], some, "high")
+    for index, ruling in rulings.items():
+        rep, high = subject.output(index), there[index]
+        error = error_norms(subject, rep, some, subject.base(case, "high")[index], high)
+        bound = rounding_there(subject, rep, some, low[index][numbers], high)
+        bound = bound + carried_rounding(subject, rep, some, case, index)
+        ruling.high, ruling.bound = torch.cat([ruling.high, error]), torch.cat([ruling.bound, bound])
+        ruling.chosen = torch.cat([ruling.chosen, numbers])
+        ruling.sampled = torch.cat([ruling.sampled, torch.full((len(numbers),), sampled)])
+        ruling.not_finite += int((~torch.isfinite(high)).sum())

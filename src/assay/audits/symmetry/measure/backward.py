@@ -1,0 +1,83 @@
+"""Which module has a backward pass that is not the derivative of its forward pass: each one alone, in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from assay.audits.symmetry import tree
+from assay.audits.symmetry.locate.trace import Call, record
+from assay.audits.symmetry.measure.differences import quotient_disagrees
+from assay.audits.symmetry.subject import Leaves, Subject
+from assay.seeding import torch_generator
+
+DIRECTIONS = 3
+"""A kink of a ReLU spoils a difference quotient now and then: two of three directions must disagree."""
+MOST_MODULES = 200
+
+
+def wrong_backwards(subject: Subject, leaves: Leaves) -> tuple[str, ...]:
+    """The innermost modules whose vector-Jacobian product disagrees with finite differences, in order of their calls.
+
+    A module is fed what it saw in the model. One that holds such a module disagrees too and is not named; one whose own
+    code detaches something is. Modules that cannot be run alone, and models without a float64 run, are left out.
+    """
+    if subject.high is None:
+        return ()
+    model = subject.high
+    calls = record(subject, leaves, model, torch.float64, keep_calls=True).calls
+    guilty = []
+    for (name, number), call in list(calls.items())[:MOST_MODULES]:
+        if number == 0 and _disagrees(model.get_submodule(name), call, subject.seed):
+            guilty.append(name)
+    return tuple(name for name in guilty if not any(other != name and _holds(name, other) for other in guilty))
+
+
+def _disagrees(module: nn.Module, call: Call, seed: int) -> bool:
+    try:
+        draws = [torch_generator(seed, "backward", call.module, number) for number in range(DIRECTIONS)]
+        return 2 * sum(_differs(module, call, random) for random in draws) > DIRECTIONS
+    except Exception:  # a module that does not run alone (it relies on state of the pass): nothing is said of it
+        return False
+
+
+def _differs(module: nn.Module, call: Call, random: torch.Generator) -> bool:
+    """One random direction in the space of inputs and parameters, against one random cotangent."""
+    given = (call.args, call.kwargs)
+    weights = {name: value.detach() for name, value in module.named_parameters() if value.is_floating_point()}
+    moving = [leaf for leaf in tree.tensors(given) if leaf.is_floating_point()] + list(weights.values())
+    directions = [_normal(x, random) * x.abs().mean() for x in moving]
+
+    def outputs(values: list[Tensor]) -> list[Tensor]:
+        queue = iter(values)
+        args, kwargs = tree.map_tensors(given, lambda x: next(queue) if x.is_floating_point() else x)
+        found: Any = functional_call(module, dict(zip(weights, queue, strict=True)), args, kwargs)
+        return [y for y in tree.tensors(found) if y.is_floating_point()]
+
+    with torch.enable_grad():
+        sources = [x.clone().requires_grad_(True) for x in moving]
+        there = outputs([x * 1 for x in sources])  # not leaves: a module may write into its inputs
+        cotangents = [_normal(y, random) for y in there]
+        total = torch.stack([(u * y).sum() for u, y in zip(cotangents, there, strict=True)]).sum()
+        if not total.requires_grad:
+            return False
+        gradients = torch.autograd.grad(total, sources, allow_unused=True)
+    analytic = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None)
+
+    def value(step: float) -> float:
+        with torch.enable_grad():  # a forward pass may take derivatives of its own
+            moved = outputs([x + step * d for x, d in zip(moving, directions, strict=True)])
+        return sum(float((u * y.detach()).sum()) for u, y in zip(cotangents, moved, strict=True))
+
+    return quotient_disagrees(analytic, value, 1.0)[0]
+
+
+def _normal(like: Tensor, random: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=random, dtype=torch.float64).to(like)
+
+
+def _holds(module: str, other: str) -> bool:
+    return other.startswith(f"{module}." if module else "")

@@ -1,0 +1,196 @@
+"""The heart of an audit: |f(gx) - rho(g) f(x)| for many x and g, and the rounding to expect.
+
+The low precision looks at every pair (x, g); float64, which is many times slower, settles the ones that matter
+(``arbitrate``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.audits.symmetry.groups.base import Group
+from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.layout import jittered
+from assay.audits.symmetry.measure.arbitrate import settle
+from assay.audits.symmetry.measure.rounding import error_norms, perturbed_floor, silently_low
+from assay.audits.symmetry.subject import Subject, difference
+from assay.seeding import torch_generator
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one output over pairs (input, element).
+
+    ``screened`` is |f(gx) - rho f(x)| in the low precision at every pair. The other tensors are [settled pairs], the
+    ones float64 was run at: ``low`` and ``high`` are the errors in both precisions, ``bound`` is r(gx) + r(x) with
+    r = |f_low - f_high|, which by the triangle inequality no exactly equivariant model exceeds (to float64 rounding),
+    ``sampled`` marks the pairs that were settled whatever the low precision said. Without float64 every pair counts as
+    settled and ``estimated`` bounds come from perturbed weights.
+    """
+
+    output: str
+    screened: Tensor
+    low: Tensor
+    high: Tensor | None
+    bound: Tensor
+    cluster: Tensor
+    element: Tensor
+    sampled: Tensor
+    elements: int
+    """Elements the low precision was run at."""
+    left: float
+    """The largest low-precision error among suspects left alone because the output was known to be broken by then."""
+    suspects: int
+    """Pairs whose low-precision error alone exceeds what ten rounding bounds allow."""
+    spread: float
+    not_finite: int
+    estimated: bool
+
+    @property
+    def best(self) -> Tensor:
+        """Errors in the most precise run there is."""
+        return self.low if self.high is None else self.high
+
+    @property
+    def floor(self) -> Tensor:
+        """The rounding of every settled pair, at least the typical one: a single rounding may vanish by luck."""
+        return torch.maximum(self.bound, self.bound[self.sampled].median())
+
+    @property
+    def relative(self) -> Tensor:
+        """Errors of the most precise run, relative to how far outputs of unrelated inputs lie apart."""
+        return self.scaled(self.best)
+
+    @property
+    def worst(self) -> float:
+        """The largest relative error seen, in float64 wherever it was run."""
+        return max(float(self.relative.max()), self.left / (self.spread or 1.0))
+
+    def scaled(self, errors: Tensor) -> Tensor:
+        """Errors over the spread of the output."""
+        return errors / self.spread if self.spread else errors
+
+
+def measure(
+    subject: Subject, draw: Callable[[Group], Elements], *, spreads: dict[int, float], everywhere: bool = False
+) -> list[Errors]:
+    """Errors of every declared output at the elements that ``draw`` gives for each case.
+
+    With ``everywhere`` float64 is run at every pair.
+    """
+    pieces: dict[int, list[_Piece]] = {index: [] for index in subject.tested}
+    estimated, first_row = subject.high is None or silently_low(subject), 0
+    for case in range(len(subject.cases)):
+        found = _estimated(subject, case, draw) if estimated else _settled(subject, case, draw, everywhere)
+        for index, piece in found.items():
+            piece.cluster += first_row
+            pieces[index].append(piece)
+        first_row += subject.batch(case)
+    return [_joined(subject, index, mine, spreads.get(index, 0.0), estimated) for index, mine in pieces.items()]
+
+
+def output_spreads(subject: Subject) -> dict[int, float]:
+    """How far outputs of unrelated inputs lie apart, per declared output.
+
+    Errors are divided by this and not by the norm of the output: behind a large constant every error looks small.
+    """
+    precision = subject.precisions[-1]
+    here = subject.base(0, precision)
+    other = subject.values(jittered(subject, subject.cases[0], torch_generator(subject.seed, "spread")), precision)
+    spreads = {}
+    for index in subject.tested:
+        y = here[index].to(torch.complex128) if here[index].is_complex() else here[index].double()
+        if subject.rows and len(y) > 1:
+            centred = (y - y.mean(dim=0)).abs().reshape(len(y), -1)
+            spreads[index] = float((2 * centred.square().sum(dim=1).mean()).sqrt())
+        elif other[index].shape == y.shape:
+            spreads[index] = float(torch.linalg.vector_norm(difference(other[index], y)))
+        else:
+            spreads[index] = float(torch.linalg.vector_norm(y))
+    return spreads
+
+
+@dataclass
+class _Piece:
+    """What one case adds to the errors of one output; [elements, rows] each, settled elements only but ``screened``."""
+
+    screened: Tensor
+    low: Tensor
+    high: Tensor | None
+    bound: Tensor
+    cluster: Tensor
+    element: Tensor
+    sampled: Tensor
+    left: float
+    suspects: int
+    not_finite: int
+
+
+def _settled(subject: Subject, case: int, draw: Callable[[Group], Elements], everywhere: bool) -> dict[int, _Piece]:
+    elements = draw(subject.group(case))
+    low = subject.over(subject.cases[case], elements, "low")
+    found = {}
+    for index, ruling in settle(subject, case, elements, low, everywhere=everywhere).items():
+        chosen, shape = ruling.chosen, ruling.high.shape
+        found[index] = _Piece(
+            screened=ruling.low,
+            low=ruling.low[chosen],
+            high=ruling.high,
+            bound=ruling.bound,
+            cluster=torch.arange(shape[1]).expand(shape).clone(),
+            element=chosen.unsqueeze(1).expand(shape),
+            sampled=ruling.sampled.unsqueeze(1).expand(shape),
+            left=ruling.left,
+            suspects=ruling.suspects,
+            not_finite=int((~torch.isfinite(low[index])).sum()) + ruling.not_finite,
+        )
+    return found
+
+
+def _estimated(subject: Subject, case: int, draw: Callable[[Group], Elements]) -> dict[int, _Piece]:
+    """The low precision judged by an estimate of its rounding: there is no float64 to settle anything."""
+    elements = draw(subject.group(case))
+    low = subject.over(subject.cases[case], elements, "low")
+    floors, found = perturbed_floor(subject, case), {}
+    for index in subject.tested:
+        errors = error_norms(subject, subject.output(index), elements, subject.base(case, "low")[index], low[index])
+        shape = errors.shape
+        found[index] = _Piece(
+            screened=errors,
+            low=errors,
+            high=None,
+            bound=floors[index].unsqueeze(0).expand(shape),
+            cluster=torch.arange(shape[1]).expand(shape).clone(),
+            element=torch.arange(shape[0]).unsqueeze(1).expand(shape),
+            sampled=torch.ones(shape, dtype=torch.bool),
+            left=0.0,
+            suspects=0,
+            not_finite=int((~torch.isfinite(low[index])).sum()),
+        )
+    return found
+
+
+def _joined(subject: Subject, index: int, pieces: list[_Piece], spread: float, estimated: bool) -> Errors:
+    def flat(name: str) -> Tensor:
+        return torch.cat([getattr(piece, name).reshape(-1) for piece in pieces])
+
+    return Errors(
+        output=subject.output_names[index],
+        screened=flat("screened"),
+        low=flat("low"),
+        high=None if pieces[0].high is None else flat("high"),
+        bound=flat("bound"),
+        cluster=flat("cluster"),
+        element=flat("element"),
+        sampled=flat("sampled"),
+        elements=max(len(piece.screened) for piece in pieces),
+        left=max(piece.left for piece in pieces),
+        suspects=sum(piece.suspects for piece in pieces),
+        spread=spread,
+        not_finite=sum(piece.not_finite for piece in pieces),
+        estimated=estimated,
+    )

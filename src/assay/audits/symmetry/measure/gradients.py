@@ -1,0 +1,194 @@
+"""Two of the three gradient tests: input gradients transform, parameter gradients do not change.
+
+Differentiating f(gx) = rho f(x): J(gx)^T rho_out^-T u = rho_in^-T J(x)^T u for every cotangent u (catches custom
+backwards and detached components), and the gradient of <u, f(x)> by a parameter equals that of <rho_out^-T u, f(gx)>
+(names the parameter of a latent defect: a bias that is still zero). The cotangent transforms; y.sum() would not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from assay.audits.symmetry import tree
+from assay.audits.symmetry.groups.base import Group
+from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.representations.base import Invariant, Representation
+from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, default_call, exact
+from assay.seeding import torch_generator
+
+
+@dataclass(frozen=True)
+class GradientError:
+    """How far one gradient is from what symmetry demands, against what rounding allows."""
+
+    kind: str
+    name: str
+    relative: float
+    excess: float
+
+    @property
+    def broken(self) -> bool:
+        """The float64 error exceeds the rounding of the low precision."""
+        return self.excess > 1.0
+
+
+@dataclass(frozen=True)
+class GradientTest:
+    """Errors of every input and parameter under one generator; ``problem`` says why nothing was tested."""
+
+    generator: str
+    inputs: tuple[GradientError, ...]
+    parameters: tuple[GradientError, ...]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class _Gradients:
+    inputs: dict[str, Tensor]
+    parameters: dict[str, Tensor]
+
+
+def gradient_test(
+    subject: Subject, generator: str, elements: Elements, leaves: Leaves, *, case: int = 0
+) -> GradientTest:
+    """Both covariance tests at one input (or batch) for a few elements."""
+    group = subject.group(case)
+    if "crop" in elements.parts:
+        return GradientTest(generator, (), (), "outputs are compared on a part of the frame only")
+    random = torch_generator(subject.seed, "cotangent", generator)
+    shapes = subject.values(leaves, "low")
+    cotangents = [torch.randn(y.shape, generator=random, dtype=torch.float64) for y in shapes]
+    worst: dict[tuple[str, str], tuple[float, float, float]] = {}
+    for number in range(elements.count):
+        element = elements[number]
+        found = _at_element(subject, group, element, leaves, cotangents)
+        if isinstance(found, str):
+            return GradientTest(generator, (), (), found)
+        for key, numbers in found.items():
+            old = worst.get(key, (0.0, 0.0, 0.0))
+            worst[key] = (max(old[0], numbers[0]), max(old[1], numbers[1]), max(old[2], numbers[2]))
+    return _collect(generator, worst)
+
+
+def _collect(generator: str, worst: dict[tuple[str, str], tuple[float, float, float]]) -> GradientTest:
+    scale = {
+        kind: max((size for (k, _), (_, _, size) in worst.items() if k == kind), default=1.0)
+        for kind in ("input", "parameter")
+    }
+    errors = [
+        # A gradient far below the largest of its kind is judged on the scale of that one's rounding as well.
+        GradientError(
+            kind,
+            name,
+            error / (size or scale[kind] or 1.0),
+            0.0 if error == 0 else error / bound if bound else float("inf"),
+        )
+        for (kind, name), (error, bound, size) in worst.items()
+    ]
+    return GradientTest(
+        generator,
+        tuple(one for one in errors if one.kind == "input"),
+        tuple(one for one in errors if one.kind == "parameter"),
+    )
+
+
+def _at_element(
+    subject: Subject, group: Group, element: Elements, leaves: Leaves, cotangents: list[Tensor]
+) -> dict[tuple[str, str], tuple[float, float, float]] | str:
+    moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]
+    turned = [
+        cotangent_action(rep or Invariant(), group, element, u)
+        for rep, u in zip(subject.outputs, cotangents, strict=True)
+    ]
+    gaps: dict[Precision, dict[tuple[str, str], tuple[Tensor, Tensor]]] = {}
+    for precision in subject.precisions:
+        here = _gradients(subject, leaves, cotangents, precision)
+        there = _gradients(subject, moved, turned, precision)
+        if isinstance(here, str) or isinstance(there, str):
+            return here if isinstance(here, str) else str(there)
+        gaps[precision] = _pairs(subject, group, element, here, there)
+    result = {}
+    best = subject.precisions[-1]
+    for key, (expected, found) in gaps[best].items():
+        error, size = float((found - expected).norm()), float(expected.norm())
+        if not math.isfinite(error):
+            result[key] = (math.inf, 1.0, 1.0)
+            continue
+        if best == "high":
+            low_expected, low_found = gaps["low"][key]
+            bound = float((low_expected - expected).norm()) + float((low_found - found).norm())
+        else:
+            bound = 64 * torch.finfo(subject.low_dtype).eps * size
+        result[key] = (error, bound, size)
+    return result
+
+
+def _pairs(
+    subject: Subject, group: Group, element: Elements, here: _Gradients, there: _Gradients
+) -> dict[tuple[str, str], tuple[Tensor, Tensor]]:
+    pairs = {}
+    reps = dict(zip(subject.input_names, subject.inputs, strict=True))
+    for name, gradient in here.inputs.items():
+        pairs["input", name or "input"] = (cotangent_action(reps[name], group, element, gradient), there.inputs[name])
+    for name, gradient in here.parameters.items():
+        pairs["parameter", name] = (gradient, there.parameters[name])
+    return pairs
+
+
+def _gradients(
+    subject: Subject, leaves: Leaves, cotangents: Sequence[Tensor], precision: Precision
+) -> _Gradients | str:
+    """Gradients of sum <u, f(x)> by every floating input and parameter; a sentence if there are none."""
+    model, dtype = subject.twin(precision), subject.dtype(precision)
+    fed, outputs = forward_with_grad(subject, model, leaves, dtype)
+    terms = [
+        (u.to(y.device, y.dtype) * y).sum()
+        for index, (y, u) in enumerate(zip(outputs, cotangents, strict=True))
+        if y.requires_grad and subject.outputs[index] is not None
+    ]
+    if not terms:
+        return "no declared output is differentiable"
+    wanted = {
+        name: x for name, x in zip(subject.input_names, fed, strict=True) if isinstance(x, Tensor) and x.requires_grad
+    }
+    weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    sources = [*wanted.values(), *weights.values()]
+    found = torch.autograd.grad(torch.stack(terms).sum(), sources, allow_unused=True)
+    filled = [exact(torch.zeros_like(x) if g is None else g) for x, g in zip(sources, found, strict=True)]
+    return _Gradients(
+        dict(zip(wanted, filled[: len(wanted)], strict=True)), dict(zip(weights, filled[len(wanted) :], strict=True))
+    )
+
+
+def forward_with_grad(
+    subject: Subject, model: nn.Module, leaves: Leaves, dtype: torch.dtype
+) -> tuple[Leaves, list[Tensor]]:
+    """Floating inputs that require gradients, and the outputs computed from them."""
+    fed: Leaves = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            copied = leaf.detach().to(dtype=dtype, copy=True) if leaf.is_floating_point() else leaf.detach().clone()
+            fed.append(copied.requires_grad_(True) if leaf.is_floating_point() else copied)
+        else:
+            fed.append(leaf)
+    value = tree.rebuild(subject.template, iter(fed))
+    subject.cost.add(batch_size(leaves, subject.inputs) if subject.rows else 1)
+    with torch.enable_grad():
+        result = subject.call(model, value) if subject.call else default_call(model, value, subject.seed)
+    return fed, tree.tensors(result)
+
+
+def cotangent_action(rep: Representation, group: Group, element: Elements, u: Tensor) -> Tensor:
+    """rho(g)^-T u: the transpose of rho(g^-1), by autograd, so that it holds for every representation."""
+    if isinstance(rep, Invariant):
+        return u
+    with torch.enable_grad():
+        x = torch.zeros_like(u).unsqueeze(0).requires_grad_(True)
+        y = rep.act(group.inverse(element), x)
+        (found,) = torch.autograd.grad((y * u.unsqueeze(0)).sum(), x)
+    return found[0].detach()

@@ -1,0 +1,106 @@
+"""Errors of a symmetry as norms, and the rounding they are judged by."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.representations.base import Representation
+from assay.audits.symmetry.subject import Leaves, Subject, difference, exact
+from assay.probe.copies import duplicate
+from assay.seeding import torch_generator
+
+VANISHES = math.sqrt(torch.finfo(torch.float64).eps)
+"""Below this share of an error something is float64 rounding: no defect leaves it by chance."""
+
+
+def is_constant(gap: Tensor) -> bool:
+    """Whether an error [elements, inputs, ...] is there and the same for every input: something was added."""
+    varies, size = gap - gap.mean(dim=1, keepdim=True), float(gap.abs().max())
+    return gap.shape[1] > 1 and size > 0 and float(varies.abs().max()) <= VANISHES * size
+
+
+def norms(gap: Tensor, rows: bool) -> Tensor:
+    """Norms over everything but the element axis and, with a batch axis, the rows: [n, rows]."""
+    gap = gap.abs().double()
+    flat: Tensor = torch.linalg.vector_norm(gap.reshape(*gap.shape[: 1 + rows], -1), dim=-1)
+    return flat.reshape(len(gap), -1)
+
+
+def acted(rep: Representation, elements: Elements, x: Tensor) -> Tensor:
+    """rho(g) x for every element."""
+    return rep.act(elements, x.expand(elements.count, *x.shape))
+
+
+def error_norms(subject: Subject, rep: Representation, elements: Elements, here: Tensor, there: Tensor) -> Tensor:
+    """|f(gx) - rho(g) f(x)| for every element and row."""
+    gap = difference(there, acted(rep, elements, here))
+    mask = rep.mask(elements, there)
+    return norms(gap if mask is None else gap * mask, subject.rows)
+
+
+def carried_rounding(subject: Subject, rep: Representation, elements: Elements, case: int, index: int) -> Tensor:
+    """r(x) = |f_low(x) - f_high(x)|, carried to where rho(g) puts it, for every element and row."""
+    here_low, here_high = subject.base(case, "low")[index], subject.base(case, "high")[index]
+    moved = difference(acted(rep, elements, here_low), acted(rep, elements, here_high))
+    mask = rep.mask(elements, moved)
+    return norms(moved if mask is None else moved * mask, subject.rows)
+
+
+def rounding_there(subject: Subject, rep: Representation, elements: Elements, low: Tensor, high: Tensor) -> Tensor:
+    """r(gx) = |f_low(gx) - f_high(gx)| for every element and row."""
+    gap, mask = difference(low, high), rep.mask(elements, high)
+    return norms(gap if mask is None else gap * mask, subject.rows)
+
+
+def compare(
+    subject: Subject, rep: Representation, elements: Elements, case: int, index: int, low: Tensor, high: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Errors in both precisions and the rounding bound of one output that is supposed to transform as ``rep``."""
+    low_error = error_norms(subject, rep, elements, subject.base(case, "low")[index], low)
+    if high is None:
+        return low_error, None, None
+    high_error = error_norms(subject, rep, elements, subject.base(case, "high")[index], high)
+    bound = rounding_there(subject, rep, elements, low, high) + carried_rounding(subject, rep, elements, case, index)
+    return low_error, high_error, bound
+
+
+def silently_low(subject: Subject) -> bool:
+    """Whether the float64 copy computes in low precision all the way: same output, to the last bit of the low dtype."""
+    low, high = subject.base(0, "low"), subject.base(0, "high")
+    floating = [index for index in subject.tested if high[index].is_floating_point()]
+    return bool(floating) and all(bool((low[index] == high[index]).all()) for index in floating)
+
+
+def perturbed_floor(subject: Subject, case: int, draws: int = 4) -> list[Tensor]:
+    """For each output and row, how far the output moves if weights and inputs move by the rounding of the low dtype.
+
+    This mimics rounding at every layer; it is an estimate, not a bound, and verdicts that rest on it say so.
+    """
+    eps = torch.finfo(subject.low_dtype).eps
+    generator = torch_generator(subject.seed, "perturbed", case)
+    worst: list[Tensor] = []
+    for _ in range(draws):
+        model = duplicate(subject.low)
+        with torch.no_grad():
+            for weight in [*model.parameters(), *model.buffers()]:
+                if weight.is_floating_point():
+                    weight.mul_(1 + eps * _uniform(weight, generator))
+        nudged: Leaves = [
+            leaf * (1 + eps * _uniform(leaf, generator))
+            if isinstance(leaf, Tensor) and leaf.is_floating_point()
+            else leaf
+            for leaf in subject.cases[case]
+        ]
+        moved = [exact(y) for y in subject.run(nudged, model, subject.low_dtype)]
+        here = subject.base(case, "low")
+        step = [norms(difference(m, h).unsqueeze(0), subject.rows)[0] for m, h in zip(moved, here, strict=True)]
+        worst = step if not worst else [torch.maximum(a, b) for a, b in zip(worst, step, strict=True)]
+    return [2 * one for one in worst]
+
+
+def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    return (2 * torch.rand(like.shape, generator=generator, dtype=torch.float64) - 1).to(like)

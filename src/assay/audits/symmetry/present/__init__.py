@@ -1,0 +1,1 @@
+"""Tables, figures, scripts and the template of the findings."""

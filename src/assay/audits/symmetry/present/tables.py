@@ -1,0 +1,236 @@
+"""The numbers of an audit as measurements and tables."""
+
+from __future__ import annotations
+
+import math
+
+from assay.audits.symmetry.facts import Facts, Test
+from assay.audits.symmetry.locate.localise import Location
+from assay.audits.symmetry.measure.power import power_table
+from assay.audits.symmetry.measure.statistics import rare_bound, summarise
+from assay.audits.symmetry.measure.tolerance import band
+from assay.results import Measurement, Region, Scalar, Table
+
+
+def headline(facts: Facts) -> str | None:
+    """The measurement that decided: the largest error over its rounding bound."""
+    return "error / rounding bound" if facts.tests else None
+
+
+def measurements(facts: Facts) -> list[Measurement]:
+    """Errors with n, intervals where there are enough inputs, and the cost of the audit."""
+    found: list[Measurement] = []
+    if facts.tests:
+        worst = max((test for test in facts.tests), key=lambda test: test.judgement.excess)
+        n = _inputs(worst)
+        note = f"largest over generators and outputs, at {worst.generator}, {worst.errors.output}"
+        region = Region(high=1.0)
+        found.append(
+            Measurement(name="error / rounding bound", value=worst.judgement.excess, n=n, region=region, note=note)
+        )
+        found += _overall(facts, n)
+        found += _quantiles(facts, worst)
+        if not facts.broken and n > 1:
+            value = rare_bound(n)
+            found.append(
+                Measurement(
+                    name="rate of bad inputs, upper bound", value=value, n=n, source="derived", note="95 %, exact"
+                )
+            )
+    gradient = [one.relative for test in facts.gradients for one in (*test.inputs, *test.parameters)]
+    if gradient:
+        found.append(
+            Measurement(
+                name="gradient equivariance error", value=max(gradient), n=len(gradient), note="largest relative"
+            )
+        )
+    cost = facts.subject.cost
+    found.append(Measurement(name="calls of the model", value=cost.calls, unit="calls"))
+    found.append(Measurement(name="inputs sent through the model", value=cost.inputs, unit="forward passes"))
+    return found
+
+
+def tables(facts: Facts) -> list[Table]:
+    """End to end, special elements, layers, gradients, sizes and other conditions."""
+    found = []
+    if facts.tests:
+        found.append(_end_to_end("End to end", facts.tests))
+        found.append(_intervals(facts))
+        found.append(power_table(facts))
+    if facts.special:
+        found.append(_end_to_end("Special elements", facts.special))
+    found += [_layers(facts, location) for location in facts.locations.values()]
+    found += _gradient_tables(facts)
+    if facts.sizes:
+        rows = [
+            (size, one.problem or _label(one.worst), one.worst.worst if one.worst else None)
+            for size, one in facts.sizes
+        ]
+        found.append(Table(title="Image sizes", columns=("size", "verdict", "max relative error"), rows=tuple(rows)))
+    if facts.retests:
+        again = [
+            (one.condition, one.problem or _label(one.worst), one.worst.worst if one.worst else None)
+            for one in facts.retests
+        ]
+        found.append(
+            Table(title="Other conditions", columns=("condition", "verdict", "max relative error"), rows=tuple(again))
+        )
+    return found
+
+
+def _quantiles(facts: Facts, test: Test) -> list[Measurement]:
+    errors, fair = test.errors, test.errors.sampled
+    name = f"{test.generator}, {errors.output}"
+    return summarise(errors.relative[fair], errors.cluster[fair], errors.worst, name=name, seed=facts.options.seed)
+
+
+def _intervals(facts: Facts) -> Table:
+    """Quantiles of every test with their intervals; the measurements hold those of the worst test only."""
+    rows = []
+    for test in facts.tests:
+        texts = []
+        for one in _quantiles(facts, test)[:-1]:
+            interval = f" [{one.interval.low:.2g}, {one.interval.high:.2g}]" if one.interval is not None else ""
+            texts.append(f"{one.value:.2g}{interval}")
+        rows.append((test.generator, test.errors.output, *texts))
+    note = "relative errors of the float64 sample; 95 % intervals by a bootstrap over inputs, from 10 inputs on"
+    columns = ("generator", "output", "median", "p95", "p99")
+    return Table(title="Quantiles with intervals", columns=columns, rows=tuple(rows), note=note)
+
+
+def _overall(facts: Facts, n: int) -> list[Measurement]:
+    """Mean and maximum over all tests, absolute (in the units of the output) and relative, native precision."""
+    errors = [test.errors for test in facts.tests if test.acts]
+    native_high = str(facts.subject.native) == "torch.float64"
+    absolute = [(one.best if native_high else one.screened) for one in errors]
+    relative = [one.scaled(a) for a, one in zip(absolute, errors, strict=True)]
+    if not absolute:
+        return []
+    count = sum(len(a) for a in absolute)
+    note = f"{count} pairs, native precision"
+    return [
+        Measurement(name="mean absolute error", value=float(sum(a.sum() for a in absolute)) / count, n=n, note=note),
+        Measurement(name="max absolute error", value=max(float(a.max()) for a in absolute), n=n, note=note),
+        Measurement(name="mean relative error", value=float(sum(r.sum() for r in relative)) / count, n=n, note=note),
+        Measurement(name="max relative error", value=max(float(r.max()) for r in relative), n=n, note=note),
+        Measurement(
+            name="transformations tested", value=max(one.elements for one in errors), unit="per generator"
+        ),
+        Measurement(name="inputs tested", value=n, unit="inputs"),
+    ]
+
+
+def _end_to_end(title: str, tests: list[Test]) -> Table:
+    columns = (
+        "generator",
+        "output",
+        "verdict",
+        "median",
+        "p95",
+        "p99",
+        "max",
+        "max in low precision",
+        "error / bound",
+        "float64 / low",
+        "band",
+    )
+    rows = []
+    for test in tests:
+        errors = test.errors
+        low = float(errors.scaled(errors.screened).max())
+        quantiles = [float(errors.relative[errors.sampled].quantile(q)) for q in (0.5, 0.95, 0.99)]
+        row: tuple[Scalar, ...] = (
+            test.generator,
+            errors.output,
+            test.judgement.label if test.acts else "VACUOUS",
+            *quantiles,
+            errors.worst,
+            low,
+            test.judgement.excess,
+            test.judgement.high_over_low,
+            band(low),
+        )
+        rows.append(row)
+    note = (
+        "errors relative to the spread of outputs of unrelated inputs; 'error / bound' above 1 cannot be rounding; "
+        "quantiles are of the float64 sample; 'band' is a label by the size of the error in the model's low precision "
+        "and decides nothing"
+    )
+    return Table(title=title, columns=columns, rows=tuple(rows), note=note)
+
+
+def _layers(facts: Facts, location: Location) -> Table:
+    alone = {(one.module, one.call): one for one in facts.isolated.get(location.generator, [])}
+    modules = dict(facts.subject.model.named_modules())
+    rows: list[tuple[Scalar, ...]] = []
+    for place in location.places:
+        event = place.event
+        if event.kind == "enter":
+            continue
+        other = alone.get((event.module, event.call))
+        rows.append(
+            (
+                event.label,
+                type(modules.get(event.module, facts.subject.model)).__name__,
+                repr(place.representation),
+                place.relative,
+                place.floor,
+                "fits" if place.fits else "breaks",
+                "untested" if place.gram_excess is None else "kept" if place.gram_excess <= 1 else "breaks",
+                None if other is None or other.alone is None else "holds" if other.alone <= 1 else "breaks",
+                None if other is None or other.restored is None else 1 - other.restored,
+                "holds" if place.consistent else "breaks",
+            )
+        )
+    unusual = location.first_unexpected.event.label if location.first_unexpected else "none"
+    note = (
+        "A: does some representation fit? B: are inner products kept (tested where A fails)? C: the module alone. "
+        "D: share of the final error that goes away if its output is put right. The verdict is that of A, or of B for "
+        "features of a kind that A does not know. "
+        f"First module inconsistent with every representation: {location.where if location.first else 'none'}. "
+        f"First inconsistent with the usual ones: {unusual}. "
+        "Operations outside modules are blamed on the module whose code runs them."
+    )
+    columns = ("module", "type", "best representation", "error", "rounding", "A", "B", "C", "D", "verdict")
+    return Table(title=f"Layers under {location.generator}", columns=columns, rows=tuple(rows), note=note)
+
+
+def _gradient_tables(facts: Facts) -> list[Table]:
+    rows = [
+        (
+            test.generator,
+            one.kind,
+            one.name,
+            one.relative,
+            one.excess if math.isfinite(one.excess) else "inf",
+            "BROKEN" if one.broken else "EXACT",
+        )
+        for test in facts.gradients
+        for one in (*test.inputs, *test.parameters)
+    ]
+    found = []
+    if rows:
+        columns = ("generator", "kind", "by", "relative error", "error / bound", "verdict")
+        found.append(Table(title="Gradients", columns=columns, rows=tuple(rows)))
+    if facts.differences:
+        other = [
+            (
+                one.what,
+                one.relative,
+                f"{one.mismatches} of {one.directions}",
+                "BROKEN" if one.broken else "EXACT",
+                one.note,
+            )
+            for one in facts.differences
+        ]
+        titles = ("derivative", "relative difference", "directions that differ", "verdict", "note")
+        found.append(Table(title="Finite differences", columns=titles, rows=tuple(other)))
+    return found
+
+
+def _label(judgement: object) -> str:
+    return str(getattr(judgement, "label", "UNTESTED"))
+
+
+def _inputs(test: Test) -> int:
+    return len(set(test.errors.cluster.tolist()))

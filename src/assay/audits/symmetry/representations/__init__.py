@@ -1,0 +1,1 @@
+"""How a group acts on a tensor."""

@@ -1,0 +1,159 @@
+"""A crash-safe, content-addressed store of finished cells.
+
+One object per cell, written whole or not at all: a kill at any moment leaves either the whole cell or none. Every
+object carries a digest of its content; a truncated, corrupted or tampered cell is set aside, reported and done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.engine.estimate import CostModel
+from assay.engine.plan import canonical
+from assay.engine.store.backend import Backend, Folder, open_backend
+from assay.engine.store.claims import Claims
+from assay.engine.store.files import write_atomically
+from assay.errors import expected
+
+FORMAT = 1
+KEY = re.compile(r"^[0-9a-f]{32}$")
+COSTS = "costs.json"
+
+
+@dataclass(frozen=True)
+class StoredCell:
+    """A finished cell as the store holds it; ``together`` tells how many were computed in the same call."""
+
+    key: str
+    label: str
+    group: str
+    seconds: float
+    record: Mapping[str, Any]
+    together: int = 1
+
+
+@dataclass
+class Store:
+    """Finished cells under ``root``, a folder or an fsspec URL, by key; several drivers may share it.
+
+    ``damaged`` lists the objects found broken since it was opened.
+    """
+
+    root: str | Path
+    damaged: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._backend: Backend = open_backend(self.root)
+        if isinstance(self._backend, Folder):
+            self.root = self._backend.root
+
+    def path(self, key: str) -> Path:
+        """Where the cell of this key lives, in a store that is a folder."""
+        return Path(self.root) / _name(key)
+
+    def get(self, key: str) -> StoredCell | None:
+        """The cell of this key, or None if it was never finished or its file is damaged (then it is set aside)."""
+        name = _name(key)
+        if (raw := self._backend.read(name)) is None:
+            return None
+        try:
+            return _decode(raw, key)
+        except (ValueError, KeyError, TypeError) as error:
+            self.damaged.append(f"{key}.json: {error}; set aside, the cell is done again")
+            self._set_aside(name, raw)
+            return None
+
+    def get_all(self, keys: Iterable[str]) -> list[StoredCell | None]:
+        """The cells of these keys, in their order."""
+        return self._backend.map(self.get, keys)
+
+    def put(self, cell: StoredCell) -> None:
+        """Write a finished cell; when this returns, it survives a crash of the machine."""
+        self.put_all([cell])
+
+    def put_all(self, cells: Iterable[StoredCell]) -> None:
+        """Write cells that finished together with one wait for the disk; when this returns, all survive a crash."""
+        if items := {_name(cell.key): _encode(cell) for cell in cells}:
+            self._backend.write(items)
+
+    def __iter__(self) -> Iterator[StoredCell]:
+        for name in self._backend.names(""):
+            folder, _, file = name.rpartition("/")
+            key = file.removesuffix(".json")
+            if len(folder) == 2 and KEY.match(key) and (cell := self.get(key)) is not None:
+                yield cell
+
+    def claims(self) -> Claims:
+        """A driver's right to run cells of this store while no other does."""
+        return Claims(self._backend)
+
+    def costs(self) -> CostModel:
+        """How long cells took, as earlier drivers of this store recorded it; empty if there is no readable record."""
+        try:
+            return CostModel.loads(self._backend.read(COSTS) or b"{}")
+        except (ValueError, TypeError, AttributeError):
+            return CostModel()
+
+    def keep_costs(self, costs: CostModel) -> None:
+        """Remember how long cells took. The last driver to finish wins; nothing but estimates depends on it."""
+        self._backend.note(COSTS, costs.dumps())
+
+    def close(self) -> None:
+        """Settle what was written in batches. The store stays usable; leaving this out loses nothing."""
+        self._backend.close()
+
+    def _set_aside(self, name: str, raw: bytes) -> None:
+        aside = f"{name.removesuffix('.json')}.damaged-{uuid.uuid4().hex[:8]}"
+        if isinstance(self._backend, Folder):
+            with contextlib.suppress(FileNotFoundError):  # another driver set it aside first
+                os.replace(self._backend.root / name, self._backend.root / aside)
+            return
+        self._backend.note(aside, raw)
+        self._backend.delete(name)
+
+
+def _name(key: str) -> str:
+    if not KEY.match(key):
+        raise expected("a cell key of 32 hex digits", given=repr(key))
+    return f"{key[:2]}/{key}.json"
+
+
+def _body(cell: StoredCell) -> dict[str, Any]:
+    body = {
+        "format": FORMAT, "key": cell.key, "label": cell.label, "group": cell.group, "seconds": cell.seconds,
+        "record": dict(cell.record),
+    }
+    return body if cell.together == 1 else {**body, "together": cell.together}
+
+
+def _encode(cell: StoredCell) -> bytes:
+    body = _body(cell)
+    digest = hashlib.sha256(canonical(body).encode()).hexdigest()
+    return (json.dumps({**body, "sha256": digest}) + "\n").encode()
+
+
+def _decode(raw: bytes, key: str) -> StoredCell:
+    data = json.loads(raw)
+    digest = data.pop("sha256")
+    if data["format"] != FORMAT:
+        raise ValueError(f"cell format {data['format']}, this Assay writes {FORMAT}")
+    if data["key"] != key:
+        raise ValueError(f"file holds the cell of key {data['key']}")
+    if hashlib.sha256(canonical(data).encode()).hexdigest() != digest:
+        raise ValueError("content does not match its digest")
+    return StoredCell(
+        key=key, label=data["label"], group=data["group"], seconds=data["seconds"], record=data["record"],
+        together=data.get("together", 1),
+    )
+
+
+__all__ = ["Store", "StoredCell", "write_atomically"]

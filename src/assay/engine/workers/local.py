@@ -1,0 +1,124 @@
+"""The embedded executor: worker processes on this machine, isolated, with time and memory limits."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+
+from assay.engine.workers.process import LOOK_SECONDS, WorkerProcess, result_of
+from assay.engine.workers.worker import IN_WORKER
+from assay.errors import AssayError, expected
+from assay.protocols import Cell, CellEvent, CellResult
+
+RETRIES = 1
+"""How often a cell is tried again after its worker was killed from outside."""
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Runs cells in ``workers`` processes (one per core by default); one that raises, hangs or is killed fails alone.
+
+    A cell that asks for several ``cpus`` takes as many places. One whose worker was killed from outside (SIGKILL,
+    SIGTERM) is tried once more; one that raised, crashed, hung or passed its memory limit is not: it would do it again.
+    """
+
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise expected("workers >= 1", given=f"workers={self.workers}")
+
+    def places(self) -> int:
+        """How many cells run at once."""
+        return self.workers or os.cpu_count() or 1
+
+    def run(self, cells: Iterable[Cell], *, notify: Callable[[CellEvent], None]) -> Iterator[Sequence[CellResult]]:
+        """Results as they are ready, those ready together in one batch; leaving early stops the workers at once."""
+        if os.environ.get(IN_WORKER):
+            raise AssayError(
+                "a worker process tried to start workers of its own while loading your script; put the call under "
+                "if __name__ == '__main__':"
+            )
+        crew = _Crew(self.places(), iter(cells), notify)
+        try:
+            crew.fill()
+            while crew.busy:
+                wait([worker.fileno() for worker in crew.busy], timeout=LOOK_SECONDS)
+                batch = crew.collect()
+                crew.fill()  # before the batch is written, so that no worker waits for the disk
+                if batch:
+                    yield batch
+        finally:
+            for worker in (*crew.busy, *crew.idle):
+                worker.stop()
+
+
+class _Crew:
+    """The workers of one run and the cells they take."""
+
+    def __init__(self, places: int, cells: Iterator[Cell], notify: Callable[[CellEvent], None]) -> None:
+        self.places = places
+        self.busy: list[WorkerProcess] = []
+        self.idle: list[WorkerProcess] = []
+        self._cells = cells
+        self._notify = notify
+        self._next: Cell | None = None
+        self._again: list[Cell] = []
+        self._losses: Counter[str] = Counter()
+        self._running: dict[WorkerProcess, Cell] = {}
+
+    def fill(self) -> None:
+        """Give every free place a cell; a cell larger than the machine runs alone."""
+        while True:
+            cell = self._next or (self._again.pop() if self._again else next(self._cells, None))
+            taken = sum(_places(running) for running in self._running.values())
+            if cell is None or (self.busy and taken + _places(cell) > self.places):
+                self._next = cell
+                return
+            self._next = None
+            worker = self._worker_for(cell)
+            worker.start(cell)
+            self._running[worker] = cell
+            self.busy.append(worker)
+            if not self._losses[cell.key]:
+                self._notify(CellEvent("started", cell))
+
+    def collect(self) -> list[CellResult]:
+        """The results that are ready now."""
+        batch = []
+        for worker in tuple(self.busy):
+            if (outcome := worker.poll()) is None:
+                continue
+            cell = self._running.pop(worker)
+            self.busy.remove(worker)
+            if "record" in outcome or worker.alive:
+                self.idle.append(worker)
+            else:
+                worker.stop()
+            if outcome.get("lost"):
+                self._losses[cell.key] += 1
+                if self._losses[cell.key] <= RETRIES:
+                    self._again.append(cell)
+                    continue
+                outcome["message"] += f" ({self._losses[cell.key]} times)"
+            result = result_of(cell, outcome)
+            self._notify(CellEvent("failed" if result.failure else "done", cell, result.seconds))
+            batch.append(result)
+        return batch
+
+    def _worker_for(self, cell: Cell) -> WorkerProcess:
+        while self.idle:
+            worker = self.idle.pop()
+            # What earlier cells left in memory must not count against this one's limit.
+            if worker.alive and (cell.memory is None or worker.memory() <= cell.memory / 2):
+                return worker
+            worker.stop()
+        return WorkerProcess()
+
+
+def _places(cell: Cell) -> int:
+    return max(1, math.ceil(cell.cpus))

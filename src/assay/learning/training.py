@@ -1,0 +1,244 @@
+"""The one training loop: any ``nn.Module``, any rule, any torch optimiser.
+
+Every source of chance has its own stream under the seed: the order of the batches and the input noise do not depend
+on how the model was initialised or on which rule trains it, so two arms with one seed see the same data in the same
+order. Epochs are never chosen by looking at the test part; it is evaluated once, after the last epoch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from assay.errors import InputError, expected, unknown
+from assay.protocols import Rule, Split, Task
+from assay.rules.backprop import mean_cross_entropy
+from assay.seeding import torch_generator
+from assay.solving.solution import Diverged, Status
+
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+OptimiserFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
+Schedule = Literal["constant", "cosine"] | Callable[[float], float]
+EVALUATION_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training part. ``residual`` is the largest of its relaxations, None for rules without any."""
+
+    number: int
+    loss: float
+    validation_accuracy: float
+    seconds: float
+    residual: float | None = None
+    status: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How training went. ``diverged`` says why it stopped early, or is None; accuracies are of the final parameters."""
+
+    test_accuracy: float
+    validation_accuracy: float
+    history: tuple[Epoch, ...]
+    seconds: float
+    seed: int
+    diverged: str | None = None
+    test_loss: float = math.nan
+
+    @property
+    def final_loss(self) -> float:
+        """The mean training loss of the last epoch; NaN if none finished."""
+        return self.history[-1].loss if self.history else math.nan
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Accuracy and mean cross-entropy over a part of a task; for token tasks every position counts."""
+
+    accuracy: float
+    loss: float
+    correct: int
+    total: int
+
+
+def train(
+    model: nn.Module, task: Task, rule: Rule, *, epochs: int, seed: int, batch_size: int = 32,
+    optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3, schedule: Schedule = "cosine",
+    warmup: float = 0.0, input_noise: float = 0.0, augment: Augmentation | None = None, clip_norm: float | None = None,
+    callbacks: Sequence[Callable[[Epoch, nn.Module], None]] = (), test: bool = True,
+) -> TrainResult:
+    """``model`` trained in place on ``task`` with ``rule``, and its accuracy on the validation and test parts.
+
+    ``optimiser`` makes an optimiser from parameters (default Adam at ``learning_rate``); ``schedule`` scales its rate
+    over the whole run, after a linear ``warmup`` over that fraction of the steps. ``input_noise`` is the standard
+    deviation of Gaussian noise added to floating-point training inputs, and ``augment(x, generator)`` may change them
+    in any other way. A loss that is not finite, or a relaxation that diverges, ends training with the reason in
+    ``result.diverged``: parameters are those of the last good step. A rule with parameters of its own (the feedback of
+    Kolen-Pollack, which wants an optimiser with weight decay) has them trained along with the model's.
+    ``test=False`` leaves the test part alone (its accuracy is then NaN), for searching settings on validation.
+    """
+    check_settings(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task, test=test)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if not trained:
+        raise expected("a model with trainable parameters", given=type(model).__name__)
+    trained += rule.parameters() if isinstance(rule, Learning) else ()
+    opt = optimiser(trained) if optimiser else torch.optim.Adam(trained, lr=learning_rate)
+    batches = math.ceil(len(task.train) / batch_size)
+    rates = torch.optim.lr_scheduler.LambdaLR(opt, rate_factor(schedule, steps=epochs * batches, warmup=warmup))
+    order, noise = torch_generator(seed, "train", "order"), torch_generator(seed, "train", "noise")
+    changes = torch_generator(seed, "train", "augment")
+    began, history, diverged = time.perf_counter(), [], None
+    was_training = model.training
+    for number in range(1, epochs + 1):
+        started = time.perf_counter()
+        model.train()
+        progress = Progress()
+        for rows in torch.split(torch.randperm(len(task.train), generator=order), batch_size):
+            x = noisy(task.train.x[rows], input_noise, noise)
+            x = x if augment is None else augment(x, changes)
+            diverged = _step(model, rule, opt, x, task.train.y[rows], progress, clip_norm)
+            if diverged:
+                break
+            rates.step()
+        model.eval()
+        accuracy = evaluate(model, task.validation).accuracy
+        history.append(progress.epoch(number, accuracy, time.perf_counter() - started))
+        for callback in callbacks:
+            callback(history[-1], model)
+        if diverged:
+            diverged = f"epoch {number}: {diverged}"
+            break
+    model.eval()
+    final = evaluate(model, task.test) if test else Evaluation(math.nan, math.nan, 0, 0)
+    model.train(was_training)
+    return TrainResult(
+        test_accuracy=final.accuracy, validation_accuracy=history[-1].validation_accuracy, history=tuple(history),
+        seconds=time.perf_counter() - began, seed=seed, diverged=diverged, test_loss=final.loss,
+    )
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS) -> Evaluation:
+    """Accuracy and loss of ``model`` on ``split``, in batches of ``rows``; the model's mode is left as it is."""
+    correct, loss, total = 0, 0.0, 0
+    for x, y in zip(torch.split(split.x, rows), torch.split(split.y, rows), strict=True):
+        logits = model(x)
+        correct += int((logits.argmax(-1) == y).sum())
+        loss += float(mean_cross_entropy(logits, y)) * y.numel()
+        total += y.numel()
+    return Evaluation(correct / total, loss / total, correct, total)
+
+
+class Progress:
+    """Running totals of an epoch."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.residual: float | None = None
+        self.status: Status | None = None
+
+    def epoch(self, number: int, accuracy: float, seconds: float) -> Epoch:
+        mean = math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
+        return Epoch(number, mean, accuracy, seconds, self.residual, str(self.status) if self.status else None)
+
+    def relaxed(self, residual: float, status: Status) -> None:
+        self.residual = residual if self.residual is None else max(self.residual, residual)
+        order = list(Status)
+        self.status = status if self.status is None else max(self.status, status, key=order.index)
+
+
+@runtime_checkable
+class Relaxing(Protocol):
+    """A rule that keeps what happened in its latest call, as EqProp does in ``last``."""
+
+    @property
+    def last(self) -> Relaxed | None: ...
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A rule with parameters that learn beside the model's, as Kolen-Pollack feedback does."""
+
+    def parameters(self) -> Iterable[nn.Parameter]: ...
+
+
+class Relaxed(Protocol):
+    """The end of a relaxation, as far as a training log needs it."""
+
+    @property
+    def residual(self) -> float: ...
+    @property
+    def status(self) -> Status: ...
+
+
+def _step(
+    model: nn.Module, rule: Rule, opt: Optimizer, x: Tensor, y: Tensor, progress: Progress, clip_norm: float | None
+) -> str | None:
+    """None after one step of the optimiser, or the reason why there was none."""
+    opt.zero_grad()
+    try:
+        loss = float(rule.backward(model, x, y))
+    except Diverged as error:
+        progress.relaxed(error.solution.residual, error.solution.status)
+        return str(error)
+    if isinstance(rule, Relaxing) and rule.last is not None:
+        progress.relaxed(rule.last.residual, rule.last.status)
+    if not math.isfinite(loss):
+        return f"the loss is {loss}; lower the learning rate"
+    progress.losses.append(loss)
+    if clip_norm is not None:
+        ours = [p for group in opt.param_groups for p in group["params"] if p.grad is not None]
+        nn.utils.clip_grad_norm_(ours, clip_norm)
+    opt.step()
+    return None
+
+
+def noisy(x: Tensor, noise: float, generator: torch.Generator) -> Tensor:
+    """Inputs with Gaussian noise of that standard deviation; tokens are left as they are."""
+    if noise == 0 or not x.is_floating_point():
+        return x
+    return x + noise * torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+
+
+def rate_factor(schedule: Schedule, *, steps: int, warmup: float) -> Callable[[int], float]:
+    """The factor on the learning rate at each step; a schedule is a function of progress from 0 to 1."""
+    if callable(schedule):
+        shape = schedule
+    elif schedule in _SCHEDULES:
+        shape = _SCHEDULES[schedule]
+    else:
+        raise InputError(unknown("schedule", schedule, _SCHEDULES))
+    rise = round(warmup * steps)
+
+    def factor(step: int) -> float:
+        return (step + 1) / (rise + 1) if step < rise else shape((step - rise) / max(1, steps - rise))
+
+    return factor
+
+
+_SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda progress: 1.0,
+    "cosine": lambda progress: 0.5 * (1 + math.cos(math.pi * progress)),
+}
+
+
+def check_settings(*, epochs: int, batch_size: int, input_noise: float, warmup: float, task: Task, test: bool) -> None:
+    """Nothing, or an InputError for settings no training can run with."""
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise expected(f"{name} >= 1", given=f"{name}={value!r}")
+    if not input_noise >= 0 or not 0 <= warmup < 1:
+        raise expected("input_noise >= 0 and warmup in [0, 1)", given=f"input_noise={input_noise}, warmup={warmup}")
+    for name in ("train", "validation", "test") if test else ("train", "validation"):
+        part: Split = getattr(task, name)
+        if len(part) == 0 or len(part.x) != len(part.y):
+            raise expected(f"as many inputs as targets, at least one, in the {name} part",
+                           given=f"{len(part.x)} inputs and {len(part.y)} targets")

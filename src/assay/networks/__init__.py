@@ -1,0 +1,1 @@
+"""Networks and the kernels that relax them, neighbours by network; ``assay.models`` is their public face."""

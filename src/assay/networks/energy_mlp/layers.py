@@ -1,0 +1,90 @@
+"""The parameters of a layered network and its nudge, as the kernels take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from assay.solving.activations import Activation
+
+IDENTITY = (1.0, 1.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The parameters of a layered network: ``weights[0]`` maps the input, ``readout`` the last hidden state.
+
+    Biases are (..., 1, width). ``readout`` is None when the last layer is itself the (linear) output.
+    """
+
+    weights: Sequence[Tensor]
+    biases: Sequence[Tensor]
+    readout: tuple[Tensor, Tensor] | None
+    gamma: float
+    activation: Activation
+
+    @property
+    def depth(self) -> int:
+        """The number of layers of units."""
+        return len(self.weights)
+
+    @property
+    def classes(self) -> int:
+        """The number of outputs."""
+        return (self.weights[-1] if self.readout is None else self.readout[0]).shape[-2]
+
+    def affine(self, layer: int) -> tuple[float, float, float, float]:
+        """(p, q, r, t) of a layer; the identity for clipped and linear units."""
+        return IDENTITY if self.is_output(layer) or self.activation.sigmoid is None else self.activation.sigmoid
+
+    def is_output(self, layer: int) -> bool:
+        """Whether a layer is made of linear output units."""
+        return self.readout is None and layer == self.depth - 1
+
+    def logits(self, top: Tensor) -> Tensor:
+        """The output read from the top layer."""
+        if self.readout is None:
+            return top
+        return multiply_add(self.readout[1], top, self.readout[0].mT)
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The nudge as the kernel wants it: beta of each row, and beta times the one-hot target, (..., classes, rows)."""
+
+    beta: Tensor
+    wanted: Tensor
+
+    @staticmethod
+    def towards(target: Tensor, beta: Tensor, classes: int) -> Pull:
+        """Pull each row towards its class index."""
+        wanted = beta.new_zeros(*target.shape[:-1], classes, target.shape[-1])
+        return Pull(beta, wanted.scatter_(-2, target.unsqueeze(-2), beta.expand(target.shape).unsqueeze(-2)))
+
+    def error(self, logits: Tensor) -> Tensor:
+        """beta (onehot - softmax(logits)), from logits transposed like ``wanted``."""
+        return torch.addcmul(self.wanted, torch.softmax(logits, -2), self.beta, value=-1)
+
+
+def multiply_add(z: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1.0, out: Tensor | None = None) -> Tensor:
+    """z + alpha a b, for one network or for many side by side."""
+    return (torch.addmm if a.dim() == 2 else torch.baddbmm)(z, a, b, alpha=alpha, out=out)
+
+
+def map_affine(units: Tensor, scale: float, offset: float) -> None:
+    """units <- scale units + offset, in one pass."""
+    if (scale, offset) != (1.0, 0.0):
+        torch.add(torch.full((), offset, dtype=units.dtype, device=units.device), units, alpha=scale, out=units)
+
+
+def activate(layers: Layers, layer: int, z: Tensor, *, out: Tensor) -> None:
+    """u of a layer from its z."""
+    if layers.affine(layer) != IDENTITY:
+        torch.sigmoid(z, out=out)
+    elif layers.activation.name == "clipped" and not layers.is_output(layer):
+        torch.clamp(z, 0.0, 1.0, out=out)
+    elif z is not out:
+        out.copy_(z)

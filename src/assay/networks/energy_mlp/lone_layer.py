@@ -1,0 +1,74 @@
+"""A single hidden layer, relaxed by watching its output error alone.
+
+Such a layer depends on nothing but the input, which is clamped, and the error e = beta (onehot - softmax(logits)) of
+its few outputs: s = sigma(drive + e W_o). Free, one sweep is the fixed point, bit for bit. Nudged, the sweeps are an
+iteration of the narrow e, and they are left out once the next one would move no unit by more than rounding. That is
+known before it is measured: with slopes of sigma <= 1 and a softmax of Lipschitz constant 1/2, one sweep multiplies a
+difference of e (Euclidean, row by row) by at most
+
+    rate = 1/2 beta |W_o|^2,        |W_o|^2 <= the largest absolute row sum of W_o W_o^T,
+
+so the last sweep is not measured when ``rate`` times the change before it is already below rounding.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from assay.networks.energy_mlp.layers import Layers, Pull, activate, map_affine, multiply_add
+from assay.protocols import State
+from assay.solving.relaxation import ROUNDING, end_status
+from assay.solving.solution import Solution, Status
+
+
+def relax_lone_layer(
+    layers: Layers, drive: Tensor, state: State | None, *, pull: Pull | None, sweeps: int, tolerance: float | None
+) -> Solution:
+    """The layer relaxed from ``state``, which is overwritten; its rows may be several phases of those of ``drive``.
+
+    A residual is an upper bound of what one more sweep would change in any unit: the change of the error times the
+    longest column of the readout.
+    """
+    p, q, r, t = layers.affine(0)
+    resting = drive if (q, r) == (1.0, 0.0) else torch.add(drive.new_full((), r), drive, alpha=q)
+    if pull is None or state is None:
+        units = torch.empty_like(drive) if state is None else state[0]
+        activate(layers, 0, resting, out=units)
+        map_affine(units, p, t)
+        state = (units,)
+    if pull is None:
+        return Solution(state, Status.CONVERGED, (0.0,), 1)
+    assert layers.readout is not None
+    units, (weight, bias) = state[0], layers.readout
+    reach, rate = _reach_and_rate(weight, float(pull.beta.abs().amax()))
+    limit = max(ROUNDING * torch.finfo(units.dtype).eps, tolerance or 0.0)
+    offset = bias.mT if t == 0 else torch.add(bias.mT, weight.sum(-1, keepdim=True), alpha=t)
+    phases = torch.unflatten(units, -2, (-1, drive.shape[-2]))
+    error = pull.error(multiply_add(bias.mT, weight, units.mT))
+    residuals: list[float] = []
+    for _ in range(sweeps):
+        phases.copy_(resting.unsqueeze(-3))
+        multiply_add(units, error.mT, weight, alpha=q, out=units)
+        activate(layers, 0, units, out=units)
+        if residuals and rate * residuals[-1] <= limit:
+            residuals.append(rate * residuals[-1])
+            break
+        previous, error = error, pull.error(multiply_add(offset, weight, units.mT, alpha=p))
+        residuals.append(reach * _longest_column(error - previous))
+        if not residuals[-1] > limit:
+            break
+    map_affine(units, p, t)
+    status = end_status(residuals, limit=limit, with_tolerance=tolerance is not None)
+    return Solution(state, status, tuple(residuals), len(residuals))
+
+
+def _reach_and_rate(weight: Tensor, beta: float) -> tuple[float, float]:
+    """How far a unit moves at most with the error, and by how much a sweep shrinks a change of the error."""
+    return _longest_column(weight), 0.5 * beta * float((weight @ weight.mT).abs_().sum(-1).amax())
+
+
+def _longest_column(matrix: Tensor) -> float:
+    return math.sqrt(matrix.square().sum(-2).amax())

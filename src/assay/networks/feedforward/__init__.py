@@ -1,0 +1,1 @@
+"""Feed-forward networks of the published feedback-alignment protocol."""

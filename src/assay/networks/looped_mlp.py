@@ -1,0 +1,129 @@
+"""LoopedMLP: one layer of units that drive each other round and round until they rest.
+
+    h <- sigma(W_in x + b + W h),        logits = W_o h + b_o
+
+With *tied* weights, W = (A + A^T) / 2, the loop has an energy and equilibrium propagation is exact:
+
+    E = R(h) - h . (W_in x + b) - 1/2 h . W h
+
+*Untied*, W = A, there is no energy: the rule must be told (``nudge="asymmetric"``), or backprop through time used.
+Spectral normalisation divides W (and W_in) by its largest singular value when that exceeds ``bound``. It runs once per
+batch, in ``clamp``, not once per step, and its derivative is part of the gradient. With bound <= 1 and slopes at most 1
+the loop is a contraction, and the synchronous sweep lowers the energy: E is bounded by a majoriser that R dominates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from assay.errors import expected
+from assay.networks.equilibrium import EquilibriumModule, check_inputs, seeded, softmax
+from assay.protocols import Nudge, State
+from assay.seeding import torch_generator
+from assay.solving.activations import activation as activation_called
+
+
+@dataclass(frozen=True)
+class ClampedLoop:
+    """A batch, its constant drive and the loop's weights as used for this batch."""
+
+    x: Tensor
+    drive: Tensor
+    loop: Tensor
+
+    def repeat(self, phases: int) -> Self:
+        return type(self)(self.x, self.drive.repeat(phases, 1), self.loop)
+
+
+class LoopedMLP(EquilibriumModule):
+    """The looped network with ``hidden`` units; ``spectral_norm`` limits both weights to singular values <= ``bound``.
+
+    >>> model = LoopedMLP(4, 8, 3, seed=0)
+    >>> model(torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self, inputs: int, hidden: int, classes: int, *, tied: bool = True, spectral_norm: bool = True,
+        bound: float = 1.0, activation: str = "tanh", sweeps: int = 30, tolerance: float | None = 1e-6, seed: int = 0,
+    ) -> None:
+        if min(inputs, hidden, classes) < 1:
+            raise expected("inputs, hidden and classes >= 1", given=f"{inputs}, {hidden}, {classes}")
+        if not bound > 0:
+            raise expected("bound > 0", given=f"bound={bound}", do="1.0 is usual; below 1 is a strict contraction")
+        super().__init__(classes=classes, readout="softmax", sweeps=sweeps, tolerance=tolerance)
+        generator = torch_generator(seed, "init", "looped-mlp")
+        self.inputs, self.tied, self.spectral_norm, self.bound = inputs, tied, spectral_norm, bound
+        self.activation = activation_called(activation)
+        self.input = cast(nn.Linear, seeded(nn.Linear, inputs, hidden, generator=generator))
+        self.loop = cast(nn.Linear, seeded(nn.Linear, hidden, hidden, bias=False, generator=generator))
+        self.output = cast(nn.Linear, seeded(nn.Linear, hidden, classes, generator=generator))
+
+    @property
+    def loss_scale(self) -> float:
+        return 1.0
+
+    @property
+    def symmetric(self) -> bool:
+        return self.tied
+
+    def loop_weight(self) -> Tensor:
+        """W as the sweeps use it: tied and normalised as asked. Differentiable."""
+        weight = self.loop.weight
+        return self._normalised(0.5 * (weight + weight.t()) if self.tied else weight)
+
+    def input_weight(self) -> Tensor:
+        """W_in as the drive uses it."""
+        return self._normalised(self.input.weight)
+
+    def clamp(self, x: Tensor) -> ClampedLoop:
+        check_inputs(x, shape=(self.inputs,), like=self.input.weight, model="LoopedMLP")
+        return ClampedLoop(x, functional.linear(x, self.input_weight(), self.input.bias), self.loop_weight())
+
+    def start(self, clamped: ClampedLoop) -> State:
+        return (torch.zeros_like(clamped.drive),)
+
+    def sweep(self, clamped: ClampedLoop, state: State, nudge: Nudge | None = None) -> State:
+        """All units at once. The nudge of an untied loop carries an anchor: it removes the antisymmetric coupling."""
+        (h,) = state
+        loop = clamped.loop.to(h.dtype)
+        drive = clamped.drive + h @ loop.t()
+        if nudge is not None:
+            target = self.one_hot(nudge.target, h.dtype)
+            error = target - softmax(self.logits(state))
+            drive = drive + (nudge.beta.unsqueeze(1) * error) @ self.output.weight.to(h.dtype)
+            if nudge.anchor is not None:
+                drive = drive - (h - nudge.anchor[0]) @ (loop.t() - loop)
+        return (self.activation.function(drive),)
+
+    def energy(self, clamped: ClampedLoop, state: State) -> Tensor:
+        if not self.tied:
+            raise expected("tied weights for an energy", given="an untied LoopedMLP", do="use tied=True")
+        return self.activation.cost(state[0]).sum(1) + self.coupling(clamped, state)
+
+    def coupling(self, clamped: ClampedLoop, state: State) -> Tensor:
+        (h,) = state
+        return -(h * (clamped.drive + 0.5 * (h @ clamped.loop.to(h.dtype)))).sum(1)
+
+    def logits(self, state: State) -> Tensor:
+        (h,) = state
+        return functional.linear(h, self.output.weight.to(h.dtype), self.output.bias.to(h.dtype))
+
+    def readout_parameters(self) -> tuple[nn.Parameter, ...]:
+        return tuple(self.output.parameters())
+
+    def slopes(self, clamped: ClampedLoop, state: State) -> tuple[Tensor, ...]:
+        """Minus the vector field (dE/ds where there is an energy) without R'(h), which has no parameters in it."""
+        (h,) = state
+        return (-(clamped.drive + h @ clamped.loop.t()),)
+
+    def _normalised(self, weight: Tensor) -> Tensor:
+        if not self.spectral_norm:
+            return weight
+        largest: Tensor = torch.linalg.matrix_norm(weight, ord=2)
+        return weight * (self.bound / largest.clamp_min(self.bound))

@@ -1,0 +1,1 @@
+"""The oracle: plain NumPy relaxations that share no code with what they judge."""

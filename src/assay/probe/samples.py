@@ -1,0 +1,36 @@
+"""Where the samples of a batch live in a tensor inside a model: change one sample and see what changes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+Layout = Literal["batch first", "batch second", "batch-major rows", "token-major rows"]
+
+
+def find_layout(before: Tensor, after: Tensor, samples: int) -> Layout | None:
+    """Where sample 0 of a batch of ``samples`` lives, given the tensor before and after that sample was changed."""
+    if before.shape != after.shape or not before.ndim:
+        return None
+    changed = before != after
+    candidates: list[tuple[Layout, Tensor]] = []
+    if before.shape[0] == samples:
+        candidates.append(("batch first", changed[1:]))
+    if before.ndim > 2 and before.shape[1] == samples:
+        candidates.append(("batch second", changed[:, 1:]))
+    if before.shape[0] % samples == 0:
+        tokens = before.shape[0] // samples
+        candidates.append(("batch-major rows", changed[tokens:]))
+        candidates.append(("token-major rows", changed.reshape(tokens, samples, -1)[:, 1:]))
+    return next((layout for layout, elsewhere in candidates if not bool(elsewhere.any())), None)
+
+
+def other_first_sample(x: Tensor) -> Tensor | None:
+    """``x`` with its first sample replaced by a different one of the batch, or None if all are the same."""
+    different = (x != x[:1]).flatten(1).any(1).nonzero()
+    if not len(different):
+        return None
+    changed = x.clone()
+    changed[0] = x[int(different[0])]
+    return changed

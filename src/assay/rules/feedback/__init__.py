@@ -1,0 +1,7 @@
+"""Feedback alignment: matrices, the ways they replace transposes, and which weights they reach."""
+
+from __future__ import annotations
+
+from assay.rules.feedback.rule import FeedbackAlignment
+
+__all__ = ["FeedbackAlignment"]

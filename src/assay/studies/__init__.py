@@ -1,0 +1,1 @@
+"""Studies: arms x seeds -> cells -> outcomes -> findings -> Run. Verification, benchmark, tuning, reproduction."""

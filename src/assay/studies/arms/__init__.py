@@ -1,0 +1,10 @@
+"""Arms of a comparison: a rule on a model with the settings chosen for a task, by name.
+
+``assay bench`` and ``assay tune`` share this table, so that what was tuned is what is run. No torch is imported before
+an arm is built.
+"""
+
+from assay.studies.arms.settings import Settings, chosen, load_chosen
+from assay.studies.arms.table import MODELS, RULES, Arm, arms, find_arm
+
+__all__ = ["MODELS", "RULES", "Arm", "Settings", "arms", "chosen", "find_arm", "load_chosen"]

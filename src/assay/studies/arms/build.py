@@ -1,0 +1,144 @@
+"""From names to things that train: the model, the rule and the result of one arm at one seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from assay.errors import expected
+from assay.learning import TrainResult, train_many
+from assay.models import EnergyMLP
+from assay.protocols import EquilibriumModel, Rule
+from assay.rules import Backprop, EqProp
+from assay.seeding import derive
+from assay.studies.arms.settings import Settings
+from assay.studies.arms.table import ENERGY_RULES, Arm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from assay.tasks.base import ArrayTask, TuningView
+
+READ_SWEEPS, READ_TOLERANCE = 20, 1e-4
+"""How far a model relaxes before a class is read out: a state change of 1e-4 moves no argmax that matters."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model and the rule that trains it."""
+
+    model: nn.Module
+    rule: Rule
+
+
+def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Built:
+    """The model and the rule of an arm; arms of one model start from the same weights at the same seed."""
+    energy = _energy_model(arm.model, settings, task, seed=seed)
+    if arm.rule in ENERGY_RULES:
+        rule: Rule = Backprop() if arm.rule == "bptt" else EqProp(beta=settings.beta, sweeps=_pair(settings.sweeps))
+        return Built(energy, rule)
+    model = _feedforward(energy)
+    if arm.rule == "backprop":
+        return Built(model, Backprop())
+    from assay.rules import FeedbackAlignment
+
+    kind: Literal["fa", "dfa"] = "dfa" if arm.rule == "dfa" else "fa"
+    feedback: Literal["random", "sign"] = "sign" if arm.rule == "sign" else "random"
+    return Built(model, FeedbackAlignment(model, kind=kind, feedback=feedback, seed=derive(seed, "feedback") % 2**31))
+
+
+def fit(built: Built, task: Any, settings: Settings, *, seed: int) -> TrainResult:
+    """The one training loop with the settings of an arm; Adam, decoupled weight decay if there is any."""
+    return fit_many([built], [task], settings, seeds=[seed])[0]
+
+
+def fit_many(
+    built: Sequence[Built], tasks: Sequence[Any], settings: Settings, *, seeds: Sequence[int]
+) -> tuple[TrainResult, ...]:
+    """The same at many seeds, side by side where that is faster and changes nothing; they share the first one's rule.
+
+    Rules that hold weights of their own (``fa``, ``dfa``) belong to one model and are given one at a time.
+    """
+
+    def optimiser(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+
+    schedule: Any = settings.schedule
+    return train_many(
+        [each.model for each in built], tasks, built[0].rule, seeds=seeds, epochs=settings.epochs,
+        batch_size=settings.batch_size, optimiser=optimiser, schedule=schedule, input_noise=settings.input_noise,
+    )
+
+
+def gradient_agreement(built: Built, x: torch.Tensor, y: torch.Tensor) -> float | None:
+    """The cosine between this rule's gradient and backprop through the converged relaxation, over all parameters.
+
+    None where there is nothing to compare: backprop itself, or a model without a relaxation. The gradients in
+    ``.grad`` before the call are gone after it.
+    """
+    if isinstance(built.rule, Backprop) or not isinstance(built.model, EquilibriumModel):
+        return None
+    ours, true = (_gradient(built.model, rule, x, y) for rule in (built.rule, Backprop()))
+    norms = float(ours.norm() * true.norm())
+    return float(ours @ true) / norms if norms > 0 and math.isfinite(norms) else None
+
+
+def _gradient(model: nn.Module, rule: Rule, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    model.zero_grad(set_to_none=True)
+    rule.backward(model, x, y)
+    parts = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    return torch.cat(parts).double()
+
+
+class _Activation(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
+def _feedforward(energy: Any) -> nn.Module:
+    """The limit gamma -> 0 of an energy model: an ordinary net of the same parameters."""
+    if isinstance(energy, EnergyMLP):
+        return energy.feedforward()
+    pool = nn.MaxPool2d(2) if energy.pooling == "max" else nn.AvgPool2d(2)
+    blocks = [nn.Sequential(conv, pool, _Activation(energy.activation.function)) for conv in energy.layers]
+    return nn.Sequential(*blocks, nn.Flatten(), energy.output)
+
+
+def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Any:
+    shape = task.input_shape
+    if name == "mlp":
+        if len(shape) != 1 or not task.train.x.is_floating_point():
+            raise expected("flat floating-point inputs for the model 'mlp'", given=f"inputs of shape {shape}",
+                           do="choose another task: sequences need attention, which is a track of its own")
+        widths = [shape[0], *settings.hidden, task.classes]
+        return EnergyMLP(widths, gamma=settings.gamma, activation=settings.activation, sweeps=READ_SWEEPS,
+                         tolerance=READ_TOLERANCE, seed=seed)
+    if name == "looped":
+        from assay.models import LoopedMLP
+
+        return LoopedMLP(shape[0], settings.hidden[0], task.classes, spectral_norm=True, sweeps=settings.sweeps[0],
+                         seed=seed)
+    from assay.models import EnergyConv
+
+    if len(shape) != 3:
+        raise expected("pictures for the model 'conv'", given=f"inputs of shape {shape}", do="choose the model 'mlp'")
+    return EnergyConv(
+        (shape[0], shape[1], shape[2]), settings.hidden, classes=task.classes, gamma=settings.gamma,
+        activation=settings.activation, kernel=settings.kernel, pooling=settings.pooling, sweeps=READ_SWEEPS,
+        tolerance=READ_TOLERANCE, seed=seed,
+    )
+
+
+def _pair(values: tuple[int, ...]) -> tuple[int, int]:
+    if len(values) != 2:
+        raise expected("sweeps of two phases (free, nudged)", given=f"sweeps={values}")
+    return values[0], values[1]

@@ -1,0 +1,179 @@
+"""The cells of a benchmark: what to run, under which key, and how one cell is measured in a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assay.engine import content_key, fingerprint
+from assay.protocols import Budget, Cell, Together
+from assay.seeding import derive
+from assay.studies.arms import Arm, Settings, chosen, find_arm
+from assay.studies.arms.data import load_task
+
+QUICK_ITEMS = 10_000
+"""Training items of a large task at quick budget; standard and full use all of them."""
+QUICK_SHARE = 0.5
+"""Share of the epochs of a large task at quick budget."""
+LARGE = ("mnist", "fashion-mnist", "cifar10")
+EPISODES = 100
+CONTROL_SEEDS = 3
+REFERENCE = "control: baseline"
+RESTARTED = "control: other initialisation"
+SHUFFLED = "control: shuffled labels"
+FLOORS = "floors"
+NARROW = 128
+"""``energy_mlp.population.WIDEST``, written out so that a driver does not load torch; a test keeps them equal."""
+SIDE_BY_SIDE = ("backprop/mlp", "eqprop/mlp")
+"""Arms whose seeds can be trained as one batched program; whether they are is up to ``train_many`` and the engine."""
+SOURCES = ("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving", "assay.seeding",
+           "assay.studies.arms.build", "assay.studies.arms.data", "assay.studies.bench.cells")
+
+
+@dataclass(frozen=True)
+class Work:
+    """One thing to measure: an arm (or a control, or the floors) of a task at a seed."""
+
+    task: str
+    what: str
+    arm: Arm
+    seed: int
+    settings: Settings
+    items: int | None
+    """Training items if only some are used."""
+
+
+def plan_task(
+    task: str, arms: Sequence[Arm], *, budget: Budget, seeds: Sequence[int], overrides: Mapping[str, Any] | None = None
+) -> list[Work]:
+    """All work of one task: every arm at every seed, the controls of each baseline, and the floors once."""
+    work = []
+    for arm in arms:
+        tuned = chosen(task, arm).settings.changed(overrides or {})
+        settings, items = _budgeted(tuned, task, budget)
+        work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
+        if arm == arm.baseline:
+            work += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
+    _, items = _budgeted(Settings(), task, budget)
+    work.append(Work(task, FLOORS, Arm("backprop", arms[0].model), seeds[0], Settings(), items))
+    return work
+
+
+def _controls(task: str, baseline: Arm, tuned: Settings, seeds: Sequence[int]) -> list[Work]:
+    """Comparisons whose answer is known, in the quick form of the task: backprop against itself and against noise."""
+    settings, items = _budgeted(tuned, task, "quick")
+    return [
+        Work(task, f"{label}/{baseline.model}", baseline, seed, settings, items)
+        for label in (REFERENCE, RESTARTED, SHUFFLED) for seed in seeds
+    ]
+
+
+def as_cell(work: Work, *, data: str | None) -> Cell:
+    """The cell of a piece of work.
+
+    The key leaves out where the data lie and what the work is called: a control that repeats an arm is that arm's cell.
+    """
+    twist = next((label for label in (FLOORS, RESTARTED, SHUFFLED) if work.what.startswith(label)), "")
+    identity = {
+        "task": work.task, "twist": twist, "arm": work.arm.name, "seed": work.seed,
+        "settings": {} if twist == FLOORS else work.settings.as_record(), "items": work.items,
+    }
+    return Cell(
+        key=content_key({**identity, "code": fingerprint(SOURCES)}),
+        target="assay.studies.bench.cells:measure_cell",
+        payload={**identity, "data": data},
+        label=f"{work.task} {work.what} seed {work.seed}",
+        group=f"{work.task}/{work.what}/{work.settings.epochs}/{work.items}",
+        timeout=6 * 3600.0,
+        together=_together(work, twist, identity),
+    )
+
+
+def _together(work: Work, twist: str, identity: Mapping[str, Any]) -> Together | None:
+    """The seeds of an arm as siblings, if its network is narrow; a large task would be in memory once for each."""
+    narrow = bool(work.settings.hidden) and max(work.settings.hidden) <= NARROW
+    if twist == FLOORS or not narrow or work.task in LARGE or work.arm.name not in SIDE_BY_SIDE:
+        return None
+    family = content_key({name: value for name, value in identity.items() if name != "seed"})
+    return Together("assay.studies.bench.cells:measure_together", family)
+
+
+def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Train and score one arm at one seed; called by name inside a worker process."""
+    if payload["twist"] == FLOORS:
+        task = load_task(payload["task"], find_arm(payload["arm"]), seed=int(payload["seed"]), items=payload["items"],
+                         data=payload["data"])
+        return {**task.floors().as_record(), "items": len(task.test)}
+    return measure_together([payload])[0]
+
+
+def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The records of one arm at several seeds; called by name inside a worker process."""
+    arm, settings = find_arm(payloads[0]["arm"]), Settings().changed(payloads[0]["settings"])
+    tasks, seeds, initial_seeds = [], [int(payload["seed"]) for payload in payloads], []
+    for payload, seed in zip(payloads, seeds, strict=True):
+        task = load_task(payload["task"], arm, seed=seed, items=payload["items"], data=payload["data"])
+        tasks.append(shuffle_labels(task, seed=seed) if payload["twist"] == SHUFFLED else task)
+        initial_seeds.append(derive(seed, "restart") % 2**31 if payload["twist"] == RESTARTED else seed)
+    return measure(tasks, arm, settings, seeds=seeds, initial_seeds=initial_seeds)
+
+
+def measure(
+    tasks: Sequence[Any], arm: Arm, settings: Settings, *, seeds: Sequence[int], initial_seeds: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The record of each training: accuracies, time, residual, gradient agreement and, in an environment, return."""
+    import torch
+
+    from assay.studies.arms.build import build, fit_many
+
+    torch.set_num_threads(1)
+    built = [build(arm, settings, task, seed=seed) for task, seed in zip(tasks, initial_seeds, strict=True)]
+    began = time.process_time()
+    results = fit_many(built, tasks, settings, seeds=seeds)
+    share = (time.process_time() - began) / len(seeds)
+    return [
+        {**_record(one, task, result, seed=seed), "cpu_seconds": share}
+        for one, task, result, seed in zip(built, tasks, results, seeds, strict=True)
+    ]
+
+
+def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
+    from assay.studies.arms.build import gradient_agreement
+
+    record = {
+        "accuracy": result.test_accuracy, "validation": result.validation_accuracy, "loss": result.final_loss,
+        "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
+        "residual": result.history[-1].residual if result.history else None, "items": len(task.test),
+        "train_items": len(task.train), "data_hash": task.data_hash,
+        "parameters": sum(p.numel() for p in built.model.parameters()),
+        "curve": [round(epoch.validation_accuracy, 5) for epoch in result.history],
+        "gradient_agreement": gradient_agreement(built, task.train.x[:128], task.train.y[:128]),
+    }
+    if hasattr(task, "returns"):
+        played = task.returns(built.model, episodes=EPISODES, seed=seed)
+        expert = task.expert_returns(episodes=EPISODES, seed=seed)
+        record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,
+                      best_episodes=sum(value >= max(expert.values) for value in played.values))
+    return record
+
+
+def shuffle_labels(task: Any, *, seed: int) -> Any:
+    """The same task with training labels drawn anew in random order: nothing can be learned from it."""
+    from dataclasses import replace
+
+    import torch
+
+    from assay.protocols import Split
+    from assay.seeding import torch_generator
+
+    order = torch.randperm(len(task.train), generator=torch_generator(seed, "shuffled labels"))
+    return replace(task, train=Split(task.train.x, task.train.y[order]))
+
+
+def _budgeted(settings: Settings, task: str, budget: Budget) -> tuple[Settings, int | None]:
+    """Settings and number of training items (None: all) of a task at a budget."""
+    if budget == "quick" and task in LARGE:
+        return settings.changed({"epochs": max(1, round(QUICK_SHARE * settings.epochs))}), QUICK_ITEMS
+    return settings, None
