@@ -23,7 +23,9 @@ _HOMES = {
         "tensor",
         "custom",
     ),
-    "audits.symmetry.representations.actions": ("permuted", "node_index", "image", "regular", "odd", "scaled", "backwards"),
+    "audits.symmetry.representations.actions": (
+        "permuted", "node_index", "image", "regular", "odd", "scaled", "backwards",
+    ),
     "audits.symmetry.representations.irreps": ("irreps",),
     "audits.symmetry.spec": ("Symmetry",),
     "audits.symmetry.audit": ("audit_symmetry",),
