@@ -20,16 +20,20 @@ def duplicate(model: nn.Module, *, dtype: torch.dtype | None = None, training: b
     """A deep copy in evaluation (or training) mode, cast to ``dtype`` if given, gradients cleared."""
     memo = {id(value): value.detach().clone() for value in _derived_tensors(model)}
     try:
-        twin = copy.deepcopy(model, memo)
+        with torch.no_grad():  # or weights of TorchScript become copies with a graph, which hold no gradient
+            twin = copy.deepcopy(model, memo)
     except Exception as error:
         raise expected(
             "a model that copy.deepcopy can copy",
             given=f"{type(model).__name__}: {type(error).__name__}: {error}",
             do="drop what cannot be copied (locks, open files) from the module",
         ) from error
+    for old, new in zip(model.parameters(), twin.parameters(), strict=True):
+        if new.is_leaf:
+            new.requires_grad_(old.requires_grad)
     if dtype is not None:
         # Module.to(float64) would drop the imaginary part of complex weights: each tensor gets its own counterpart.
-        twin = twin._apply(lambda value: cast(value, dtype))
+        twin = twin._apply(lambda value: cast(value, dtype))  # type: ignore[no-untyped-call]
         for module in twin.modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 _cast_attributes(module, dtype)
