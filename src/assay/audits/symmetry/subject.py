@@ -256,7 +256,7 @@ def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
     """The arguments of ``forward``; those of TorchScript are in its schema."""
     if isinstance(model, torch.jit.ScriptModule):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        names = [argument.name for argument in getattr(model.forward, "schema").arguments]
+        names = [argument.name for argument in model.forward.schema.arguments]  # type: ignore[attr-defined]
         return {name: inspect.Parameter(name, kind) for name in names if name != "self"}
     return inspect.signature(model.forward).parameters
 
