@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Invariant, Representation, merge_sizes
 from assay.audits.symmetry.spec import Symmetry
 from assay.errors import InputError, expected
+from assay.probe.calling import arguments, default_call
 from assay.probe.containment import told
 from assay.probe.copies import cast, device_of, duplicate, native_dtype
 from assay.seeding import torch_generator
@@ -238,40 +239,17 @@ def _in_float32(subject: Subject) -> Subject:
     return subject
 
 
-def default_call(model: nn.Module, value: Any, seed: int) -> Any:
-    """model(x), model(*tuple) or model(**dict); a ``generator`` argument gets the same seeded one at every call."""
-    forward = _parameters(model)
-    extra: dict[str, Any] = {}
-    if "generator" in forward:
-        extra["generator"] = torch_generator(seed, "model")
-    if isinstance(value, dict):
-        open_ended = any(p.kind is p.VAR_KEYWORD for p in forward.values())
-        if open_ended or all(key in forward for key in value):
-            return model(**value, **extra)
-        return model(value, **extra)
-    return model(*value, **extra) if isinstance(value, tuple) else model(value, **extra)
-
-
-def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """The arguments of ``forward``; those of TorchScript are in its schema."""
-    if isinstance(model, torch.jit.ScriptModule):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        names = [argument.name for argument in model.forward.schema.arguments]  # type: ignore[attr-defined]
-        return {name: inspect.Parameter(name, kind) for name in names if name != "self"}
-    return inspect.signature(model.forward).parameters
-
-
 def input_names(model: nn.Module, template: Any) -> list[str]:
     """Names of the input leaves; the places of a tuple are called as the arguments of ``forward`` are."""
     names = [name for name, _ in tree.leaves(template)]
     if not isinstance(template, tuple):
         return names
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    arguments = [name for name, one in _parameters(model).items() if one.kind in kinds]
+    named = [name for name, one in arguments(model).items() if one.kind in kinds]
     renamed = []
     for name in names:
         place, dot, rest = name.partition(".")
-        renamed.append(f"{arguments[int(place)]}{dot}{rest}" if int(place) < len(arguments) else name)
+        renamed.append(f"{named[int(place)]}{dot}{rest}" if int(place) < len(named) else name)
     return renamed
 
 
