@@ -16,7 +16,8 @@ from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.layout import jittered
 from assay.audits.symmetry.measure.arbitrate import settle
-from assay.audits.symmetry.measure.rounding import error_norms, perturbed_floor, silently_low
+from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, Floors, suspicious
+from assay.audits.symmetry.measure.rounding import error_norms, silently_low
 from assay.audits.symmetry.subject import Subject, difference
 from assay.seeding import torch_generator
 
@@ -49,6 +50,8 @@ class Errors:
     spread: float
     not_finite: int
     estimated: bool
+    jump: float = 0.0
+    """How far the output jumps between the precisions at one input, in spreads, where that is no rounding; else 0."""
 
     @property
     def best(self) -> Tensor:
@@ -85,7 +88,10 @@ def measure(
     pieces: dict[int, list[_Piece]] = {index: [] for index in subject.tested}
     estimated, first_row = subject.high is None or silently_low(subject), 0
     for case in range(len(subject.cases)):
-        found = _estimated(subject, case, draw) if estimated else _settled(subject, case, draw, everywhere)
+        if estimated:
+            found = _estimated(subject, case, draw, spreads)
+        else:
+            found = _settled(subject, case, draw, spreads, everywhere)
         for index, piece in found.items():
             piece.cluster += first_row
             pieces[index].append(piece)
@@ -128,13 +134,16 @@ class _Piece:
     left: float
     suspects: int
     not_finite: int
+    jump: float = 0.0
 
 
-def _settled(subject: Subject, case: int, draw: Callable[[Group], Elements], everywhere: bool) -> dict[int, _Piece]:
+def _settled(
+    subject: Subject, case: int, draw: Callable[[Group], Elements], spreads: dict[int, float], everywhere: bool
+) -> dict[int, _Piece]:
     elements = draw(subject.group(case))
     low = subject.over(subject.cases[case], elements, "low")
     found = {}
-    for index, ruling in settle(subject, case, elements, low, everywhere=everywhere).items():
+    for index, ruling in settle(subject, case, elements, low, spreads=spreads, everywhere=everywhere).items():
         chosen, shape = ruling.chosen, ruling.high.shape
         found[index] = _Piece(
             screened=ruling.low,
@@ -147,15 +156,18 @@ def _settled(subject: Subject, case: int, draw: Callable[[Group], Elements], eve
             left=ruling.left,
             suspects=ruling.suspects,
             not_finite=int((~torch.isfinite(low[index])).sum()) + ruling.not_finite,
+            jump=ruling.jump,
         )
     return found
 
 
-def _estimated(subject: Subject, case: int, draw: Callable[[Group], Elements]) -> dict[int, _Piece]:
+def _estimated(
+    subject: Subject, case: int, draw: Callable[[Group], Elements], spreads: dict[int, float]
+) -> dict[int, _Piece]:
     """The low precision judged by an estimate of its rounding: there is no float64 to settle anything."""
     elements = draw(subject.group(case))
     low = subject.over(subject.cases[case], elements, "low")
-    floors, found = perturbed_floor(subject, case), {}
+    floors, found = Floors(subject, case, elements, "low"), {}
     for index in subject.tested:
         errors = error_norms(subject, subject.output(index), elements, subject.base(case, "low")[index], low[index])
         shape = errors.shape
@@ -163,7 +175,7 @@ def _estimated(subject: Subject, case: int, draw: Callable[[Group], Elements]) -
             screened=errors,
             low=errors,
             high=None,
-            bound=floors[index].unsqueeze(0).expand(shape),
+            bound=_estimates(floors, index, errors, suspicious(subject, spreads.get(index, 0.0))),
             cluster=torch.arange(shape[1]).expand(shape).clone(),
             element=torch.arange(shape[0]).unsqueeze(1).expand(shape),
             sampled=torch.ones(shape, dtype=torch.bool),
@@ -172,6 +184,29 @@ def _estimated(subject: Subject, case: int, draw: Callable[[Group], Elements]) -
             not_finite=int((~torch.isfinite(low[index])).sum()),
         )
     return found
+
+
+def _estimates(floors: Floors, index: int, errors: Tensor, suspect: float) -> Tensor:
+    """Estimated r(x) + r(gx) [elements, rows]: at gx only where r(x) twice is not enough, the worst first.
+
+    A translation far away costs more digits at gx than at x.
+    """
+
+    def largest(draws: Tensor) -> Tensor:
+        # Where a draw jumps (a sign, a sort) the middle one is the rounding.
+        top: Tensor = draws.max(dim=0).values
+        return top if float(top.max()) <= suspect else draws.median(dim=0).values
+
+    here = largest(floors.here(index))
+    bound = (2 * here).expand_as(errors).clone()
+    known = torch.zeros(len(errors), dtype=torch.bool)
+    while True:
+        ratio = torch.nan_to_num(errors / bound, nan=0.0).max(dim=1).values
+        if bool((ratio[known] > ESTIMATE_SAFETY).any()) or not bool((ratio[~known] > ESTIMATE_SAFETY).any()):
+            return bound
+        worst = int(torch.where(known, -1.0, ratio).argmax())
+        bound[worst] = here + torch.maximum(here, largest(floors.there(index, worst)))
+        known[worst] = True
 
 
 def _joined(subject: Subject, index: int, pieces: list[_Piece], spread: float, estimated: bool) -> Errors:
@@ -193,4 +228,5 @@ def _joined(subject: Subject, index: int, pieces: list[_Piece], spread: float, e
         spread=spread,
         not_finite=sum(piece.not_finite for piece in pieces),
         estimated=estimated,
+        jump=max(piece.jump for piece in pieces) / spread if spread else 0.0,
     )
