@@ -13,11 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import expected
+from assay.probe import tree
 
 
 def duplicate(model: nn.Module, *, dtype: torch.dtype | None = None, training: bool = False) -> nn.Module:
     """A deep copy in evaluation (or training) mode, cast to ``dtype`` if given, gradients cleared."""
-    memo = {id(value): value.detach().clone() for value in _derived_tensors(model)}
+    # deepcopy refuses tensors with a graph: a cached activation, a buffer that was computed from a parameter.
+    memo: dict[int, object] = {id(value): value.detach().clone() for value in _held(model) if not value.is_leaf}
     try:
         twin = copy.deepcopy(model, memo)
     except Exception as error:
@@ -27,14 +29,27 @@ def duplicate(model: nn.Module, *, dtype: torch.dtype | None = None, training: b
             do="drop what cannot be copied (locks, open files) from the module",
         ) from error
     if dtype is not None:
-        twin = twin.to(dtype)
-        for module in twin.modules():
-            for name, value in list(vars(module).items()):
-                # Constants kept as plain attributes are not moved by Module.to.
-                if isinstance(value, Tensor) and value.is_floating_point():
-                    setattr(module, name, value.to(dtype))
+        cast(twin, dtype)
     twin.zero_grad(set_to_none=True)
     return twin.train(training)
+
+
+def cast(model: nn.Module, dtype: torch.dtype) -> None:
+    """Every floating tensor of the model in ``dtype`` and every complex one in the complex dtype of that precision.
+
+    ``Module.to(float64)`` would drop the imaginary parts of complex parameters, and leaves plain attributes alone.
+    """
+
+    def moved(value: Tensor) -> Tensor:
+        if value.is_complex():
+            return value.to(_COMPLEX.get(dtype, torch.complex64))
+        return value.to(dtype) if value.is_floating_point() else value
+
+    model._apply(moved)  # type: ignore[no-untyped-call]
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if name not in _TORCH_OWN and tree.tensors(value):
+                setattr(module, name, tree.map_tensors(value, moved))
 
 
 def native_dtype(model: nn.Module, tensors: list[Tensor]) -> torch.dtype:
@@ -64,11 +79,17 @@ def untouched_random_state() -> Iterator[None]:
             random.setstate(python_state)
 
 
-def _derived_tensors(model: nn.Module) -> list[Tensor]:
-    """Tensors with a graph (a cached activation): deepcopy refuses them."""
+def _held(model: nn.Module) -> list[Tensor]:
+    """Tensors a model holds: parameters, buffers and plain attributes, also in lists, tuples and dicts."""
     return [
         value
         for module in model.modules()
-        for value in vars(module).values()
-        if isinstance(value, Tensor) and not value.is_leaf
+        for name, attribute in vars(module).items()
+        if name == "_buffers" or name not in _TORCH_OWN
+        for value in tree.tensors(attribute)
     ]
+
+
+_COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64, torch.float16: torch.complex32}
+_TORCH_OWN = frozenset(vars(nn.Module()))
+"""Attributes every Module has: its dictionaries of parameters, buffers, submodules and hooks."""

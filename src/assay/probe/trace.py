@@ -10,8 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from assay.audits.symmetry import tree
-from assay.audits.symmetry.subject import Leaves, Subject, exact
+from assay.probe import tree
+from assay.probe.subject import Leaves, Probe
+from assay.probe.values import exact
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Pass:
     outputs: list[Tensor]
 
 
-def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *, keep_calls: bool = False) -> Pass:
+def record(probe: Probe, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *, keep_calls: bool = False) -> Pass:
     """One pass with every module watched."""
     events: list[Event] = []
     calls: dict[tuple[str, int], Call] = {}
@@ -88,7 +89,7 @@ def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtyp
 
     keep = _Keeper()
     with watching(model, enter, leave):
-        outputs = subject.run(leaves, model, dtype)
+        outputs = probe.run(leaves, model, dtype)
     return Pass(events, calls, [exact(output) for output in outputs])
 
 

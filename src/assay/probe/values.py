@@ -1,0 +1,39 @@
+"""Numbers of tensors without surprises: exact copies, differences, spreads, and other inputs of the same kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def exact(x: Tensor) -> Tensor:
+    """The same values on the CPU, in float64 (complex128) if they are floating (complex)."""
+    x = x.detach().cpu()
+    return x.to(torch.complex128) if x.is_complex() else x.to(torch.float64) if x.is_floating_point() else x
+
+
+def difference(a: Tensor, b: Tensor) -> Tensor:
+    """a - b, also for integers and booleans; complex numbers stay complex."""
+    return a - b if a.is_complex() or b.is_complex() else a.double() - b.double()
+
+
+def exact_spread(leaf: Tensor) -> float:
+    """Standard deviation of the entries; their magnitude if they are all alike, 1 if they are all zero."""
+    value = leaf.detach().to(torch.float64)
+    spread = float(value.std()) if value.numel() > 1 else 0.0
+    return spread or float(value.abs().max()) or 1.0
+
+
+def jittered(leaves: list[Any], generator: torch.Generator) -> list[Any]:
+    """Other inputs of the same kind: noise as large as the spread of the input itself; integers stay."""
+    changed: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
+            width = float(exact_spread(leaf))
+            changed.append((leaf.detach().cpu().to(torch.float64) + width * noise).to(leaf.dtype))
+        else:
+            changed.append(leaf)
+    return changed
