@@ -42,5 +42,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	$(PIP) -e ".[test,control,tune,ray,docs]"
+	$(PIP) -e ".[test]"
 	touch $@
