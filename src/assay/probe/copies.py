@@ -28,9 +28,10 @@ def duplicate(model: nn.Module, *, dtype: torch.dtype | None = None, training: b
             given=f"{type(model).__name__}: {type(error).__name__}: {error}",
             do="drop what cannot be copied (locks, open files) from the module",
         ) from error
+    for parameter in twin.parameters():  # zero_grad takes a scripted module for a replica and warns
+        parameter.grad = None
     if dtype is not None:
         cast(twin, dtype)
-    twin.zero_grad(set_to_none=True)
     return twin.train(training)
 
 
@@ -45,7 +46,8 @@ def cast(model: nn.Module, dtype: torch.dtype) -> None:
             return value.to(_COMPLEX.get(dtype, torch.complex64))
         return value.to(dtype) if value.is_floating_point() else value
 
-    model._apply(moved)  # type: ignore[no-untyped-call]
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        tensor.data = moved(tensor.data)
     for module in model.modules():
         for name, value in list(vars(module).items()):
             if name not in _TORCH_OWN and tree.tensors(value):

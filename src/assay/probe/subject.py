@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from assay.errors import InputError, expected
 from assay.probe import tree
 from assay.probe.attempts import attempt
 from assay.probe.copies import device_of, duplicate, native_dtype
+from assay.probe.hooks import Hook, watching
 from assay.probe.values import exact
 from assay.seeding import torch_generator
 
@@ -169,7 +170,7 @@ def check_inputs(case: Leaves, names: list[str]) -> None:
 
 def default_call(model: nn.Module, value: Any, seed: int) -> Any:
     """model(x), model(*tuple) or model(**dict); a ``generator`` argument gets the same seeded one at every call."""
-    forward = inspect.signature(model.forward).parameters
+    forward = arguments(model)
     extra: dict[str, Any] = {}
     if "generator" in forward:
         extra["generator"] = torch_generator(seed, "model")
@@ -187,31 +188,39 @@ def input_names(model: nn.Module, template: Any) -> list[str]:
     if not isinstance(template, tuple):
         return names
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    arguments = [name for name, one in inspect.signature(model.forward).parameters.items() if one.kind in kinds]
+    known = [name for name, one in arguments(model).items() if one.kind in kinds]
     renamed = []
     for name in names:
         place, dot, rest = name.partition(".")
-        renamed.append(f"{arguments[int(place)]}{dot}{rest}" if int(place) < len(arguments) else name)
+        renamed.append(f"{known[int(place)]}{dot}{rest}" if int(place) < len(known) else name)
     return renamed
+
+
+def arguments(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """The arguments of ``forward``; a scripted method has a schema instead of a signature."""
+    if isinstance(model, torch.jit.ScriptModule):
+        names = [one.name for one in cast(Any, model.forward).schema.arguments if one.name != "self"]
+        return {name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names}
+    return inspect.signature(model.forward).parameters
 
 
 def learn_outputs(probe: Probe) -> Any:
     """One call: learns the names of the outputs, their size, and whether the forward pass itself needs autograd."""
-    tracker = _ActivationBytes(probe.low)
-    try:
-        result = probe.result(probe.fed(probe.cases[0], probe.low, probe.low_dtype), probe.low)
-    except RuntimeError as without:
-        probe.needs_grad = True
-        again = attempt(lambda: probe.result(probe.fed(probe.cases[0], probe.low, probe.low_dtype), probe.low))
-        if again.problem:
-            raise without from None
-        result = again.value
-    finally:
-        tracker.close()
+    largest = 1
+
+    def see(name: str) -> Hook:
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            nonlocal largest
+            largest = max([largest, *(y.numel() * y.element_size() for y in tree.tensors(output))])
+
+        return hook
+
+    with watching(probe.low, None, see):
+        result = _first_result(probe)
     probe.cost = Cost()
     result = tree.map_tensors(result, Tensor.detach)
     probe.output_names = [name or "output" for name, leaf in tree.leaves(result) if isinstance(leaf, Tensor)]
-    probe.row_bytes = max(1, tracker.largest // max(1, probe.first_axis(probe.cases[0])))
+    probe.row_bytes = max(1, largest // max(1, probe.first_axis(probe.cases[0])))
     return result
 
 
@@ -229,6 +238,20 @@ def add_high(probe: Probe) -> None:
         probe.high, probe.high_problem = None, problem
 
 
+def _first_result(probe: Probe) -> Any:
+    def run() -> Any:
+        return probe.result(probe.fed(probe.cases[0], probe.low, probe.low_dtype), probe.low)
+
+    try:
+        return run()
+    except RuntimeError as without:
+        probe.needs_grad = True
+        again = attempt(run)
+        if again.problem:
+            raise without from None
+        return again.value
+
+
 def _high(probe: Probe) -> nn.Module:
     high = duplicate(probe.model, dtype=torch.float64)
     return high.cpu() if device_of(high).type == "mps" else high
@@ -243,19 +266,3 @@ def _fed(leaf: Any, dtype: torch.dtype, device: torch.device, grad: bool) -> Any
     if leaf.is_complex():
         return leaf.detach().to(device, torch.complex128 if dtype == torch.float64 else torch.complex64, copy=True)
     return leaf.detach().to(device, copy=True)
-
-
-class _ActivationBytes:
-    """Watches one pass and remembers the largest module output in bytes."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.largest = 1
-        self._hooks = [module.register_forward_hook(self._see) for module in model.modules()]
-
-    def _see(self, module: nn.Module, args: Any, output: Any) -> None:
-        for tensor in tree.tensors(output):
-            self.largest = max(self.largest, tensor.numel() * tensor.element_size())
-
-    def close(self) -> None:
-        for hook in self._hooks:
-            hook.remove()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.probe import tree
+from assay.probe.hooks import watching
 from assay.probe.subject import Leaves, Probe
 from assay.probe.values import exact
 
@@ -91,38 +91,6 @@ def record(probe: Probe, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *
     with watching(model, enter, leave):
         outputs = probe.run(leaves, model, dtype)
     return Pass(events, calls, [exact(output) for output in outputs])
-
-
-@contextlib.contextmanager
-def watching(
-    model: nn.Module, enter: Callable[[str], Callable[..., Any]] | None, leave: Callable[[str], Callable[..., Any]]
-) -> Iterator[None]:
-    """Hooks on every module for the length of the block. Compiled (TorchScript) insides cannot be watched."""
-    handles = []
-    seen: set[int] = set()
-    try:
-        for name, module in model.named_modules():
-            if id(module) in seen or _inside_script(model, name):
-                continue
-            seen.add(id(module))
-            if enter is not None:
-                handles.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
-            handles.append(module.register_forward_hook(leave(name), with_kwargs=True))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _inside_script(model: nn.Module, name: str) -> bool:
-    if isinstance(model, torch.jit.ScriptModule):
-        return bool(name)
-    module = model
-    for step in name.split(".") if name else []:
-        module = getattr(module, step)
-        if isinstance(module, torch.jit.ScriptModule):
-            return True
-    return False
 
 
 class _Keeper:

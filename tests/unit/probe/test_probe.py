@@ -66,7 +66,7 @@ def test_a_model_with_computed_buffers_and_cached_activations_is_copied_and_cast
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_a_scripted_model_is_probed_in_both_precisions() -> None:
     probe = prepare_probe(torch.jit.script(nn.Linear(3, 2)), torch.randn(4, 3), seed=0, inputs=4)
-    assert probe.high is not None
+    assert probe.high is not None, probe.high_problem
     low, high = probe.base(0, "low")[0], probe.base(0, "high")[0]
     assert 0 < float((low - high).abs().max()) < 1e-5
 
