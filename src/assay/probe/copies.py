@@ -6,52 +6,50 @@ import contextlib
 import copy
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from assay.errors import expected
-from assay.probe import tree
 
 
 def duplicate(model: nn.Module, *, dtype: torch.dtype | None = None, training: bool = False) -> nn.Module:
     """A deep copy in evaluation (or training) mode, cast to ``dtype`` if given, gradients cleared."""
-    # deepcopy refuses tensors with a graph: a cached activation, a buffer that was computed from a parameter.
-    memo: dict[int, object] = {id(value): value.detach().clone() for value in _held(model) if not value.is_leaf}
+    memo = {id(value): value.detach().clone() for value in _derived_tensors(model)}
     try:
-        twin = copy.deepcopy(model, memo)
+        with torch.no_grad():  # or weights of TorchScript become copies with a graph, which hold no gradient
+            twin = copy.deepcopy(model, memo)
     except Exception as error:
         raise expected(
             "a model that copy.deepcopy can copy",
             given=f"{type(model).__name__}: {type(error).__name__}: {error}",
             do="drop what cannot be copied (locks, open files) from the module",
         ) from error
-    for parameter in twin.parameters():  # zero_grad takes a scripted module for a replica and warns
-        parameter.grad = None
+    for old, new in zip(model.parameters(), twin.parameters(), strict=True):
+        if new.is_leaf:
+            new.requires_grad_(old.requires_grad)
     if dtype is not None:
-        cast(twin, dtype)
+        # Module.to(float64) would drop the imaginary part of complex weights: each tensor gets its own counterpart.
+        twin = twin._apply(lambda value: cast(value, dtype))  # type: ignore[no-untyped-call]
+        for module in twin.modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                _cast_attributes(module, dtype)
+    twin.zero_grad(set_to_none=True)
     return twin.train(training)
 
 
-def cast(model: nn.Module, dtype: torch.dtype) -> None:
-    """Every floating tensor of the model in ``dtype`` and every complex one in the complex dtype of that precision.
+def cast(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in a floating dtype, complex numbers in the complex dtype of that size; integers stay.
 
-    ``Module.to(float64)`` would drop the imaginary parts of complex parameters, and leaves plain attributes alone.
+    >>> cast(torch.tensor([1 + 2j]), torch.float64).dtype
+    torch.complex128
     """
-
-    def moved(value: Tensor) -> Tensor:
-        if value.is_complex():
-            return value.to(_COMPLEX.get(dtype, torch.complex64))
-        return value.to(dtype) if value.is_floating_point() else value
-
-    for tensor in itertools.chain(model.parameters(), model.buffers()):
-        tensor.data = moved(tensor.data)
-    for module in model.modules():
-        for name, value in list(vars(module).items()):
-            if name not in _TORCH_OWN and tree.tensors(value):
-                setattr(module, name, tree.map_tensors(value, moved))
+    if value.is_complex():
+        return value.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
+    return value.to(dtype) if value.is_floating_point() else value
 
 
 def native_dtype(model: nn.Module, tensors: list[Tensor]) -> torch.dtype:
@@ -59,6 +57,8 @@ def native_dtype(model: nn.Module, tensors: list[Tensor]) -> torch.dtype:
     for value in [*model.parameters(), *model.buffers(), *tensors]:
         if value.is_floating_point():
             return value.dtype
+        if value.is_complex():
+            return torch.float64 if value.dtype == torch.complex128 else torch.float32
     return torch.float32
 
 
@@ -81,17 +81,45 @@ def untouched_random_state() -> Iterator[None]:
             random.setstate(python_state)
 
 
-def _held(model: nn.Module) -> list[Tensor]:
-    """Tensors a model holds: parameters, buffers and plain attributes, also in lists, tuples and dicts."""
-    return [
-        value
-        for module in model.modules()
-        for name, attribute in vars(module).items()
-        if name == "_buffers" or name not in _TORCH_OWN
-        for value in tree.tensors(attribute)
-    ]
+def _cast_attributes(module: nn.Module, dtype: torch.dtype) -> None:
+    """Constants kept as plain attributes, alone or in lists and dicts, which Module.to does not move."""
+    for name, value in list(vars(module).items()):
+        if name in _REGISTERED:
+            continue
+        changed = _mapped(value, lambda tensor: cast(tensor, dtype))
+        if changed is not value:
+            setattr(module, name, changed)
 
 
-_COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64, torch.float16: torch.complex32}
-_TORCH_OWN = frozenset(vars(nn.Module()))
-"""Attributes every Module has: its dictionaries of parameters, buffers, submodules and hooks."""
+_REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The value with ``change`` applied to tensors in it; the value itself where nothing changed."""
+    if isinstance(value, nn.Parameter):
+        return value
+    if isinstance(value, Tensor):
+        return change(value)
+    if type(value) in (list, tuple):
+        items = [_mapped(item, change) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else type(value)(items)
+    if type(value) is dict:
+        found = {key: _mapped(item, change) for key, item in value.items()}
+        return value if all(found[key] is item for key, item in value.items()) else found
+    return value
+
+
+def _derived_tensors(model: nn.Module) -> list[Tensor]:
+    """Tensors with a graph (a cached activation, a buffer made from a weight): deepcopy refuses them."""
+    found: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        if not tensor.is_leaf:
+            found.append(tensor)
+        return tensor
+
+    for module in model.modules():
+        if not isinstance(module, torch.jit.ScriptModule):
+            for value in [*vars(module).values(), *module._buffers.values(), *module._parameters.values()]:
+                _mapped(value, keep)
+    return found

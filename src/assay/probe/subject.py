@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from assay.errors import InputError, expected
 from assay.probe import tree
-from assay.probe.attempts import attempt
-from assay.probe.copies import device_of, duplicate, native_dtype
+from assay.probe.calling import arguments, default_call
+from assay.probe.containment import attempt, told
+from assay.probe.copies import cast, device_of, duplicate, native_dtype
 from assay.probe.hooks import Hook, watching
-from assay.probe.values import exact
+from assay.probe.values import exact, is_continuous
 from assay.seeding import torch_generator
 
 Precision = Literal["low", "high"]
@@ -168,20 +169,6 @@ def check_inputs(case: Leaves, names: list[str]) -> None:
             raise expected("finite inputs", given=f"NaN or infinity in {name or 'the input'}")
 
 
-def default_call(model: nn.Module, value: Any, seed: int) -> Any:
-    """model(x), model(*tuple) or model(**dict); a ``generator`` argument gets the same seeded one at every call."""
-    forward = arguments(model)
-    extra: dict[str, Any] = {}
-    if "generator" in forward:
-        extra["generator"] = torch_generator(seed, "model")
-    if isinstance(value, dict):
-        open_ended = any(p.kind is p.VAR_KEYWORD for p in forward.values())
-        if open_ended or all(key in forward for key in value):
-            return model(**value, **extra)
-        return model(value, **extra)
-    return model(*value, **extra) if isinstance(value, tuple) else model(value, **extra)
-
-
 def input_names(model: nn.Module, template: Any) -> list[str]:
     """Names of the input leaves; the places of a tuple are called as the arguments of ``forward`` are."""
     names = [name for name, _ in tree.leaves(template)]
@@ -196,16 +183,22 @@ def input_names(model: nn.Module, template: Any) -> list[str]:
     return renamed
 
 
-def arguments(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """The arguments of ``forward``; a scripted method has a schema instead of a signature."""
-    if isinstance(model, torch.jit.ScriptModule):
-        names = [one.name for one in cast(Any, model.forward).schema.arguments if one.name != "self"]
-        return {name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names}
-    return inspect.signature(model.forward).parameters
-
-
 def learn_outputs(probe: Probe) -> Any:
-    """One call: learns the names of the outputs, their size, and whether the forward pass itself needs autograd."""
+    """One call: learns the names of the outputs, their size, and whether the forward pass itself needs autograd.
+
+    A float64 model is compared with its float32 copy; one that runs in float64 only is run in float64 alone.
+    """
+    if probe.low_dtype == probe.native:
+        return _learn_outputs(probe)
+    try:
+        return _learn_outputs(probe)
+    except Exception as error:
+        probe.low, probe.low_dtype, probe.needs_grad = duplicate(probe.model), torch.float64, False
+        probe.high_problem = f"it runs in float64 only ({told(error)}), and there is nothing more precise"
+        return _learn_outputs(probe)
+
+
+def _learn_outputs(probe: Probe) -> Any:
     largest = 1
 
     def see(name: str) -> Hook:
@@ -226,13 +219,15 @@ def learn_outputs(probe: Probe) -> Any:
 
 def add_high(probe: Probe) -> None:
     """The float64 copy, or the reason why there is none: a float32-only model is audited without it."""
+    if probe.low_dtype == torch.float64:
+        return
     tried = attempt(lambda: _high(probe))
     probe.high, probe.high_problem = (None, tried.problem) if tried.problem else (tried.value, "")
     if probe.high is None:
         return
     found = attempt(lambda: probe.run(probe.cases[0], probe.twin("high"), torch.float64))
-    floating = [output for output in found.value or () if output.is_floating_point()]
-    stays = floating and all(output.dtype != torch.float64 for output in floating)
+    floating = [output for output in found.value or () if is_continuous(output)]
+    stays = floating and all(output.dtype not in (torch.float64, torch.complex128) for output in floating)
     problem = found.problem or (f"its outputs stay {floating[0].dtype} for float64 inputs" if stays else "")
     if problem:
         probe.high, probe.high_problem = None, problem
@@ -260,9 +255,5 @@ def _high(probe: Probe) -> nn.Module:
 def _fed(leaf: Any, dtype: torch.dtype, device: torch.device, grad: bool) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    if leaf.is_floating_point():
-        fed = leaf.detach().to(device=device, dtype=dtype, copy=True)
-        return fed.requires_grad_(True) if grad else fed
-    if leaf.is_complex():
-        return leaf.detach().to(device, torch.complex128 if dtype == torch.float64 else torch.complex64, copy=True)
-    return leaf.detach().to(device, copy=True)
+    fed = cast(leaf.detach().clone(), dtype).to(device)
+    return fed.requires_grad_(True) if grad and is_continuous(fed) else fed

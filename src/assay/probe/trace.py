@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from assay.probe import tree
 from assay.probe.hooks import watching
 from assay.probe.subject import Leaves, Probe
-from assay.probe.values import exact
+from assay.probe.values import exact, is_continuous
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ class _Keeper:
 
     def __call__(self, value: Any) -> tuple[tuple[str, Tensor], ...]:
         return tuple(
-            (name, self._copy(leaf))
-            for name, leaf in tree.leaves(value)
-            if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+            (name, self._copy(leaf)) for name, leaf in tree.leaves(value) if is_continuous(leaf) and leaf.numel()
         )
 
     def _copy(self, leaf: Tensor) -> Tensor:
+        if leaf.is_inference():  # such tensors do not say whether they were written to
+            return exact(leaf).clone()
         key = (leaf.data_ptr(), leaf._version, tuple(leaf.shape), tuple(leaf.stride()))
         if key not in self._last:
             # The original is kept alive beside its copy, so that its address is not used for another tensor.

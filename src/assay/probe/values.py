@@ -7,11 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.probe.copies import cast
+
 
 def exact(x: Tensor) -> Tensor:
     """The same values on the CPU, in float64 (complex128) if they are floating (complex)."""
     x = x.detach().cpu()
-    return x.to(torch.complex128) if x.is_complex() else x.to(torch.float64) if x.is_floating_point() else x
+    return cast(x.clone() if x.is_inference() else x, torch.float64)
+
+
+def is_continuous(x: object) -> bool:
+    """Whether something is a tensor of real or complex numbers, which noise can move and derivatives exist of."""
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def difference(a: Tensor, b: Tensor) -> Tensor:
@@ -21,7 +28,7 @@ def difference(a: Tensor, b: Tensor) -> Tensor:
 
 def exact_spread(leaf: Tensor) -> float:
     """Standard deviation of the entries; their magnitude if they are all alike, 1 if they are all zero."""
-    value = leaf.detach().to(torch.float64)
+    value = exact(leaf) if is_continuous(leaf) else leaf.detach().double()
     spread = float(value.std()) if value.numel() > 1 else 0.0
     return spread or float(value.abs().max()) or 1.0
 
@@ -30,10 +37,9 @@ def jittered(leaves: list[Any], generator: torch.Generator) -> list[Any]:
     """Other inputs of the same kind: noise as large as the spread of the input itself; integers stay."""
     changed: list[Any] = []
     for leaf in leaves:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
-            width = float(exact_spread(leaf))
-            changed.append((leaf.detach().cpu().to(torch.float64) + width * noise).to(leaf.dtype))
+        if is_continuous(leaf):
+            noise = torch.randn(leaf.shape, generator=generator, dtype=exact(leaf).dtype)
+            changed.append((exact(leaf) + float(exact_spread(leaf)) * noise).to(leaf.dtype))
         else:
             changed.append(leaf)
     return changed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -11,56 +10,15 @@ from torch import Tensor, nn
 
 from assay.errors import InputError
 from assay.probe import tree
-from assay.probe.attempts import attempt
-from assay.probe.copies import duplicate
+from assay.probe.containment import attempt
 from assay.probe.subject import prepare_probe
 from assay.probe.trace import record
-from assay.seeding import torch_generator
-
-
-class Complex(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(3, 3, generator=torch_generator(0, "w"), dtype=torch.complex64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x.to(self.weight.dtype) @ self.weight).real
-
-
-class Untidy(nn.Module):
-    """Holds a computed buffer, a cached activation in a list, and a constant as a plain attribute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-        self.register_buffer("norm", self.layer.weight.norm())
-        self.seen: list[Tensor] = [self.layer.weight * 2]
-        self.shift = torch.tensor(0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x) / self.norm + self.shift
 
 
 @dataclass(frozen=True)
 class Named:
     energy: Tensor
     parts: tuple[Tensor, ...]
-
-
-def test_a_copy_in_float64_keeps_imaginary_parts() -> None:
-    model = Complex()
-    twin = duplicate(model, dtype=torch.float64)
-    weight = next(twin.parameters())
-    assert weight.dtype == torch.complex128
-    assert torch.equal(weight.to(torch.complex64), model.weight)
-
-
-def test_a_model_with_computed_buffers_and_cached_activations_is_copied_and_cast() -> None:
-    model = Untidy()
-    twin: Any = duplicate(model, dtype=torch.float64)
-    assert twin.norm.dtype == twin.seen[0].dtype == twin.shift.dtype == torch.float64
-    assert torch.equal(twin.norm.float(), model.norm.detach())
-    assert model.seen[0].dtype == torch.float32 and model.seen[0].requires_grad
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")

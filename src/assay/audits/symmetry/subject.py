@@ -94,6 +94,7 @@ class Subject(Probe):
         if not self.mergeable:
             singles = [[m[i] if a else m for m, a in zip(moved, acts, strict=True)] for i in range(n)]
             results = [self.values(single, precision) for single in singles]
+            self._check_shapes(results)
             return [torch.stack(outputs) for outputs in zip(*results, strict=True)]
         batch = batch_size(leaves, self.inputs)
         merged: Leaves = []
@@ -104,7 +105,25 @@ class Subject(Probe):
                 merged.append(original.repeat(n, *[1] * (original.ndim - 1)))
             else:
                 merged.append(original)
-        return [output.reshape(n, batch, *output.shape[1:]) for output in self.values(merged, precision)]
+        found = self.values(merged, precision)
+        for name, output in zip(self.output_names, found, strict=True):
+            if not output.ndim or len(output) != n * batch:
+                raise ShapeChanged(name, (n * batch, *output.shape[1:]), tuple(output.shape))
+        return [output.reshape(n, batch, *output.shape[1:]) for output in found]
+
+    def _check_shapes(self, results: list[list[Tensor]]) -> None:
+        for outputs in results:
+            for name, first, other in zip(self.output_names, results[0], outputs, strict=True):
+                if first.shape != other.shape:
+                    raise ShapeChanged(name, tuple(first.shape), tuple(other.shape))
+
+
+class ShapeChanged(RuntimeError):
+    """An output has another shape at gx than at hx: no representation does that, so the symmetry is broken."""
+
+    def __init__(self, output: str, first: tuple[int, ...], other: tuple[int, ...]) -> None:
+        super().__init__(f"{tree.said(output)} has shape {first} at one element and {other} at another")
+        self.output = output
 
 
 def prepare(

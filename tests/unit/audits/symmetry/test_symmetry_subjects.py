@@ -93,11 +93,11 @@ class OnlyFloat32(nn.Module):
 
     def __init__(self, *, broken: bool = False) -> None:
         super().__init__()
-        matrix = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
-        self.constants, self.broken = SimpleNamespace(matrix=matrix), broken
+        table = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+        self.constants, self.broken = SimpleNamespace(table=table), broken
 
     def forward(self, x):
-        return (x[..., 0] if self.broken else x.square().sum(-1)) @ self.constants.matrix
+        return (x[..., 0] if self.broken else x.square().sum(-1)) @ self.constants.table
 
 
 def test_a_model_that_runs_in_float32_only_is_float_limited_or_broken_and_says_so():

@@ -1,4 +1,4 @@
-"""Crash containment: what a user's model raises becomes a recorded reason, and the audit goes on without that part."""
+"""Crash containment: what a foreign model raised becomes one line; audits go on and say what was not tested."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+LONGEST = 160
 T = TypeVar("T")
 
 
@@ -26,10 +27,15 @@ def attempt(action: Callable[[], T]) -> Attempt[T]:
     try:
         return Attempt(action())
     except Exception as error:
-        return Attempt(None, said_of(error))
+        return Attempt(None, told(error))
 
 
-def said_of(error: Exception) -> str:
-    """An exception in one line of at most 160 characters: its type and the first line of its message."""
-    first = next(iter(str(error).strip().splitlines()), "")[:160]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+def told(error: BaseException) -> str:
+    """The kind of an error and the first line of its message; a bare ``assert`` has none.
+
+    >>> told(AssertionError()), told(ValueError("no such axis\\nmore"))
+    ('AssertionError', 'ValueError: no such axis')
+    """
+    lines = str(error).strip().splitlines()
+    kind = type(error).__name__
+    return f"{kind}: {lines[0][:LONGEST]}" if lines else kind
