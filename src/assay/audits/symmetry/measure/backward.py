@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from assay.audits.symmetry import tree
-from assay.audits.symmetry.locate.trace import Call, record
 from assay.audits.symmetry.measure.gradients import inner
 from assay.audits.symmetry.measure.quotients import quotient
-from assay.audits.symmetry.subject import Leaves, Subject, is_continuous
+from assay.audits.symmetry.subject import Subject
+from assay.probe import tree
 from assay.probe.noise import normal
+from assay.probe.subject import Leaves
+from assay.probe.trace import Call, record
+from assay.probe.values import is_continuous
 from assay.seeding import torch_generator
 
 DIRECTIONS = 3

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from assay.audits.symmetry.layout import exact_spread
 from assay.audits.symmetry.measure.gradients import forward_with_grad, inner
 from assay.audits.symmetry.measure.quotients import Quotient, quotient
-from assay.audits.symmetry.subject import Leaves, Subject, exact, is_continuous
+from assay.audits.symmetry.subject import Subject
 from assay.probe.noise import normal
+from assay.probe.subject import Leaves
+from assay.probe.values import exact, exact_spread, is_continuous
 from assay.seeding import torch_generator
 
 DIRECTIONS = 5

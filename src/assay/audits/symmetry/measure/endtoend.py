@@ -14,11 +14,12 @@ from torch import Tensor
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.layout import jittered
 from assay.audits.symmetry.measure.arbitrate import settle
 from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, Floors, suspicious
-from assay.audits.symmetry.measure.rounding import error_norms, silently_low
-from assay.audits.symmetry.subject import Subject, difference
+from assay.audits.symmetry.measure.rounding import error_norms
+from assay.audits.symmetry.subject import Subject
+from assay.probe.rounding import silently_low
+from assay.probe.values import difference, jittered
 from assay.seeding import torch_generator
 
 
@@ -86,7 +87,7 @@ def measure(
     With ``everywhere`` float64 is run at every pair.
     """
     pieces: dict[int, list[_Piece]] = {index: [] for index in subject.tested}
-    estimated, first_row = subject.high is None or silently_low(subject), 0
+    estimated, first_row = subject.high is None or silently_low(subject, subject.tested), 0
     for case in range(len(subject.cases)):
         if estimated:
             found = _estimated(subject, case, draw, spreads)
@@ -106,7 +107,7 @@ def output_spreads(subject: Subject) -> dict[int, float]:
     """
     precision = subject.precisions[-1]
     here = subject.base(0, precision)
-    other = subject.values(jittered(subject, subject.cases[0], torch_generator(subject.seed, "spread")), precision)
+    other = subject.values(jittered(subject.cases[0], torch_generator(subject.seed, "spread")), precision)
     spreads = {}
     for index in subject.tested:
         y = here[index].to(torch.complex128) if here[index].is_complex() else here[index].double()

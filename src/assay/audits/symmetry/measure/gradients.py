@@ -15,14 +15,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from assay.audits.symmetry import tree
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Invariant, Representation
-from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, exact, is_continuous
-from assay.probe.calling import default_call
-from assay.probe.copies import cast, device_of
+from assay.audits.symmetry.subject import Subject
+from assay.probe import tree
 from assay.probe.noise import normal
+from assay.probe.subject import Leaves, Precision
+from assay.probe.values import exact
 from assay.seeding import torch_generator
 
 FLOAT64_TERMS = 64
@@ -188,19 +188,11 @@ def forward_with_grad(
     subject: Subject, model: nn.Module, leaves: Leaves, dtype: torch.dtype
 ) -> tuple[Leaves, list[Tensor]]:
     """Floating inputs that require gradients, and the outputs computed from them."""
-    device = device_of(model)
-    fed: Leaves = [
-        cast(leaf.detach().clone(), dtype).to(device).requires_grad_(is_continuous(leaf))
-        if isinstance(leaf, Tensor)
-        else leaf
-        for leaf in leaves
-    ]
-    subject.cost.add(batch_size(leaves, subject.inputs) if subject.rows else 1)
+    fed = subject.fed(leaves, model, dtype, grad=True)
     with torch.enable_grad():
         # Not the leaves themselves: a model may write into what it is given.
-        value = tree.rebuild(subject.template, (x.clone() if isinstance(x, Tensor) else x for x in fed))
-        result = subject.call(model, value) if subject.call else default_call(model, value, subject.seed)
-    return fed, tree.tensors(result)
+        given = [x.clone() if isinstance(x, Tensor) else x for x in fed]
+    return fed, tree.tensors(subject.result(given, model, grad=True))
 
 
 def cotangent_action(rep: Representation, group: Group, element: Elements, u: Tensor) -> Tensor:

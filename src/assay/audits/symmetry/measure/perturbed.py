@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.measure.rounding import norms
-from assay.audits.symmetry.subject import Leaves, Precision, Subject, difference, exact, is_continuous
+from assay.audits.symmetry.subject import Subject
 from assay.probe.copies import duplicate
 from assay.probe.noise import uniform
+from assay.probe.rounding import norms
+from assay.probe.subject import Leaves, Precision
+from assay.probe.values import difference, exact, is_continuous
 from assay.seeding import torch_generator
 
 DRAWS = 4

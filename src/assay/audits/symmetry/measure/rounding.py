@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor
 
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Representation
-from assay.audits.symmetry.subject import Subject, difference, is_continuous
-
-VANISHES = math.sqrt(torch.finfo(torch.float64).eps)
-"""Below this share of an error something is float64 rounding: no defect leaves it by chance."""
+from assay.audits.symmetry.subject import Subject
+from assay.probe.rounding import VANISHES, norms
+from assay.probe.values import difference
 
 
 def is_constant(gap: Tensor) -> bool:
     """Whether an error [elements, inputs, ...] is there and the same for every input: something was added."""
     varies, size = gap - gap.mean(dim=1, keepdim=True), float(gap.abs().max())
     return gap.shape[1] > 1 and size > 0 and float(varies.abs().max()) <= VANISHES * size
-
-
-def norms(gap: Tensor, rows: bool) -> Tensor:
-    """Norms over everything but the element axis and, with a batch axis, the rows: [n, rows]."""
-    gap = gap.abs().double()
-    flat: Tensor = torch.linalg.vector_norm(gap.reshape(*gap.shape[: 1 + rows], -1), dim=-1)
-    return flat.reshape(len(gap), -1)
 
 
 def acted(rep: Representation, elements: Elements, x: Tensor) -> Tensor:
@@ -64,10 +53,3 @@ def compare(
     high_error = error_norms(subject, rep, elements, subject.base(case, "high")[index], high)
     bound = rounding_there(subject, rep, elements, low, high) + carried_rounding(subject, rep, elements, case, index)
     return low_error, high_error, bound
-
-
-def silently_low(subject: Subject) -> bool:
-    """Whether the float64 copy computes in low precision all the way: same output, to the last bit of the low dtype."""
-    low, high = subject.base(0, "low"), subject.base(0, "high")
-    floating = [index for index in subject.tested if is_continuous(high[index])]
-    return bool(floating) and all(bool((low[index] == high[index]).all()) for index in floating)
