@@ -15,7 +15,7 @@ from assay.errors import expected
 from assay.probe import tree
 from assay.probe.containment import attempt
 from assay.probe.subject import Leaves, Precision
-from assay.probe.values import difference, jittered
+from assay.probe.values import difference, jittered, largest
 from assay.seeding import torch_generator
 
 
@@ -97,7 +97,7 @@ def _coupling(subject: Subject) -> Coupling:
             rough = difference(subject.base(0, "low")[index][:half], before[index][:half])
             floor = max(floor, float(rough.abs().max()))
         else:
-            floor = max(floor, 64 * torch.finfo(subject.low_dtype).eps * float(before[index].abs().max()))
+            floor = max(floor, 64 * torch.finfo(subject.low_dtype).eps * largest(before[index]))
     return Coupling(True, change > floor, change, floor, "other rows were replaced")
 
 
@@ -115,7 +115,7 @@ def _mergeable(subject: Subject) -> bool:
         if len(double[index]) != 2 * size:
             return False
         gap = difference(double[index], torch.cat([once[index]] * 2)).abs().max()
-        limit = torch.finfo(subject.low_dtype).eps * float(once[index].abs().max())
+        limit = torch.finfo(subject.low_dtype).eps * largest(once[index])
         if not (float(gap) <= 64 * limit or bool(torch.isnan(gap))):
             return False
     return True

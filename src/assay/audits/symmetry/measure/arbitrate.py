@@ -71,19 +71,22 @@ def settle(
     subject: Subject,
     case: int,
     elements: Elements,
-    low: list[Tensor],
+    low: Mapping[int, Tensor],
     *,
     spreads: Mapping[int, float],
     everywhere: bool = False,
 ) -> dict[int, Ruling]:
-    """Runs float64 at the sample, then at suspects, the worst first, until every output is cleared or broken."""
+    """Runs float64 at the sample, then at suspects, the worst first, until every output is cleared or broken.
+
+    ``low`` holds the errors of the low precision [elements, rows], for every output.
+    """
     count = elements.count
     sample = torch.arange(count)
     if count > 2 * SAMPLED and not everywhere:
         sample = torch.linspace(0, count - 1, SAMPLED).round().long()
     caps = _Caps(subject, spreads, Floors(subject, case, elements, "high"))
     rulings = {index: _screen(subject, case, elements, index, low[index], sample, caps) for index in subject.tested}
-    _run(subject, case, elements, low, sample, rulings, caps, sampled=True)
+    _run(subject, case, elements, sample, rulings, caps, sampled=True)
     step = SAMPLED
     while True:
         undecided = [ruling for ruling in rulings.values() if bool(ruling.open.any()) and not ruling.broken]
@@ -91,7 +94,7 @@ def settle(
             return rulings
         score = torch.stack([ruling.suspicion.max(dim=1).values * ruling.open for ruling in undecided]).amax(dim=0)
         batch = score.argsort(descending=True)[:step]
-        _run(subject, case, elements, low, batch[score[batch] > 0], rulings, caps, sampled=False)
+        _run(subject, case, elements, batch[score[batch] > 0], rulings, caps, sampled=False)
         step *= 2
 
 
@@ -112,11 +115,11 @@ class _Caps:
 
 
 def _screen(
-    subject: Subject, case: int, elements: Elements, index: int, low: Tensor, sample: Tensor, caps: _Caps
+    subject: Subject, case: int, elements: Elements, index: int, errors: Tensor, sample: Tensor, caps: _Caps
 ) -> Ruling:
     rep = subject.output(index)
-    errors = error_norms(subject, rep, elements, subject.base(case, "low")[index], low)
-    known = carried_rounding(subject, rep, elements, case, index)
+    some = subject.chunks(subject.cases[case], elements)
+    known = torch.cat([carried_rounding(subject, rep, few, case, index) for few in some])
     known, jump = caps.cut(index, known, torch.arange(elements.count))
     if len(subject.cases) == 1:
         # The bound a pair is judged by is at least the typical one, which is at least the typical r(x).
@@ -132,7 +135,6 @@ def _run(
     subject: Subject,
     case: int,
     elements: Elements,
-    low: list[Tensor],
     numbers: Tensor,
     rulings: dict[int, Ruling],
     caps: _Caps,
@@ -140,15 +142,19 @@ def _run(
     sampled: bool,
 ) -> None:
     """Adds float64 at some elements to the rulings of every output."""
-    some = elements[numbers]
-    there = subject.over(subject.cases[case], some, "high")
+    leaves, parts = subject.cases[case], {index: ([], []) for index in rulings}  # type: ignore[var-annotated]
+    for some in subject.chunks(leaves, elements[numbers]):
+        low, high = (subject.over(leaves, some, precision) for precision in ("low", "high"))
+        for index, ruling in rulings.items():
+            rep = subject.output(index)
+            carried = carried_rounding(subject, rep, some, case, index)
+            parts[index][0].append(error_norms(subject, rep, some, subject.base(case, "high")[index], high[index]))
+            parts[index][1].append(rounding_there(subject, rep, some, low[index], high[index]) + carried)
+            ruling.not_finite += int((~torch.isfinite(high[index])).sum())
     for index, ruling in rulings.items():
-        rep, high = subject.output(index), there[index]
-        error = error_norms(subject, rep, some, subject.base(case, "high")[index], high)
-        bound = rounding_there(subject, rep, some, low[index][numbers], high)
-        bound, jump = caps.cut(index, bound + carried_rounding(subject, rep, some, case, index), numbers)
+        error, whole = (torch.cat(several) for several in parts[index])
+        bound, jump = caps.cut(index, whole, numbers)
         ruling.jump = max(ruling.jump, jump)
         ruling.high, ruling.bound = torch.cat([ruling.high, error]), torch.cat([ruling.bound, bound])
         ruling.chosen = torch.cat([ruling.chosen, numbers])
         ruling.sampled = torch.cat([ruling.sampled, torch.full((len(numbers),), sampled)])
-        ruling.not_finite += int((~torch.isfinite(high)).sum())

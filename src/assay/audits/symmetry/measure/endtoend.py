@@ -6,7 +6,7 @@ The low precision looks at every pair (x, g); float64, which is many times slowe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.measure.arbitrate import settle
 from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, Floors, suspicious
 from assay.audits.symmetry.measure.rounding import error_norms
-from assay.audits.symmetry.subject import Subject
+from assay.audits.symmetry.subject import ShapeChanged, Subject
 from assay.probe.rounding import silently_low
 from assay.probe.values import difference, jittered
 from assay.seeding import torch_generator
@@ -100,6 +100,32 @@ def measure(
     return [_joined(subject, index, mine, spreads.get(index, 0.0), estimated) for index, mine in pieces.items()]
 
 
+def shape_errors(subject: Subject, change: ShapeChanged, spreads: Mapping[int, float]) -> list[Errors]:
+    """The errors of an output that has no fixed shape: as large as the output itself, in every precision."""
+    index = subject.output_names.index(change.output)
+    spread = spreads.get(index, 0.0) or 1.0
+    one, bound = torch.tensor([spread]), torch.tensor([spread * torch.finfo(subject.low_dtype).eps])
+    place = torch.zeros(1, dtype=torch.long)
+    return [
+        Errors(
+            output=change.output,
+            screened=one,
+            low=one,
+            high=None,
+            bound=bound,
+            cluster=place,
+            element=place,
+            sampled=torch.ones(1, dtype=torch.bool),
+            elements=1,
+            left=0.0,
+            suspects=1,
+            spread=spread,
+            not_finite=0,
+            estimated=True,
+        )
+    ]
+
+
 def output_spreads(subject: Subject) -> dict[int, float]:
     """How far outputs of unrelated inputs lie apart, per declared output.
 
@@ -142,7 +168,7 @@ def _settled(
     subject: Subject, case: int, draw: Callable[[Group], Elements], spreads: dict[int, float], everywhere: bool
 ) -> dict[int, _Piece]:
     elements = draw(subject.group(case))
-    low = subject.over(subject.cases[case], elements, "low")
+    low, bad = _low_errors(subject, case, elements)
     found = {}
     for index, ruling in settle(subject, case, elements, low, spreads=spreads, everywhere=everywhere).items():
         chosen, shape = ruling.chosen, ruling.high.shape
@@ -156,7 +182,7 @@ def _settled(
             sampled=ruling.sampled.unsqueeze(1).expand(shape),
             left=ruling.left,
             suspects=ruling.suspects,
-            not_finite=int((~torch.isfinite(low[index])).sum()) + ruling.not_finite,
+            not_finite=bad[index] + ruling.not_finite,
             jump=ruling.jump,
         )
     return found
@@ -167,10 +193,10 @@ def _estimated(
 ) -> dict[int, _Piece]:
     """The low precision judged by an estimate of its rounding: there is no float64 to settle anything."""
     elements = draw(subject.group(case))
-    low = subject.over(subject.cases[case], elements, "low")
+    low, bad = _low_errors(subject, case, elements)
     floors, found = Floors(subject, case, elements, "low"), {}
     for index in subject.tested:
-        errors = error_norms(subject, subject.output(index), elements, subject.base(case, "low")[index], low[index])
+        errors = low[index]
         shape = errors.shape
         found[index] = _Piece(
             screened=errors,
@@ -182,9 +208,28 @@ def _estimated(
             sampled=torch.ones(shape, dtype=torch.bool),
             left=0.0,
             suspects=0,
-            not_finite=int((~torch.isfinite(low[index])).sum()),
+            not_finite=bad[index],
         )
     return found
+
+
+def _low_errors(subject: Subject, case: int, elements: Elements) -> tuple[dict[int, Tensor], dict[int, int]]:
+    """Errors of the low precision [elements, rows] and the number of outputs that are not finite.
+
+    Outputs of one pass are reduced to their errors before the next one: memory does not grow with the elements.
+    """
+    leaves = subject.cases[case]
+    errors: dict[int, list[Tensor]] = {index: [] for index in subject.tested}
+    bad = dict.fromkeys(subject.tested, 0)
+    for some in subject.chunks(leaves, elements):
+        outputs = subject.over(leaves, some, "low")
+        for index in subject.tested:
+            here, there = subject.base(case, "low")[index], outputs[index]
+            if there.shape[1:] != here.shape:
+                raise ShapeChanged(subject.output_names[index], tuple(here.shape), tuple(there.shape[1:]))
+            errors[index].append(error_norms(subject, subject.output(index), some, here, there))
+            bad[index] += int((~torch.isfinite(there)).sum())
+    return {index: torch.cat(several) for index, several in errors.items()}, bad
 
 
 def _estimates(floors: Floors, index: int, errors: Tensor, suspect: float) -> Tensor:

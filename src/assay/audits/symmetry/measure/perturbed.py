@@ -35,7 +35,7 @@ def suspicious(subject: Subject, spread: float) -> float:
     return spread * min(BROKEN_BAND, 1e3 * torch.finfo(subject.low_dtype).eps) if spread else torch.inf
 
 
-def perturbed(subject: Subject, leaves: Leaves, precision: Precision, *, tag: object = 0) -> list[Tensor]:
+def perturbed(subject: Subject, leaves: Leaves, precision: Precision, *, tag: str | int = 0) -> list[Tensor]:
     """[draws, rows] per output: how far it moves if weights and inputs move by the rounding of the low dtype.
 
     This mimics rounding at every layer; it is an estimate, not a bound, and verdicts that rest on it say so.
