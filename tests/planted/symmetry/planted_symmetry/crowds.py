@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay import symmetry as sym
+from assay.results import Finding
 from assay.seeding import torch_generator
 
 SET = sym.Symmetry(sym.S(), inputs=sym.permuted(1), outputs=sym.permuted(1))
@@ -60,6 +61,11 @@ def jumps(number: int) -> Member:
     if isinstance(model, Eigenvectors):
         return Member(f"eigenvectors {number}", model.eval(), adjacency(generator), GRAPH)
     return Member(f"{type(model).__name__} {number}", model.eval(), torch.randn(8, 6, 3, generator=generator), SET)
+
+
+def audited(member: Member, *, seed: int) -> Finding:
+    """A small full audit: few inputs and elements, nothing left out."""
+    return sym.audit_symmetry(member.model, member.sample, member.symmetry, seed=seed, inputs=8, transforms=8)
 
 
 def draw(model: nn.Module, generator: torch.Generator) -> None:
