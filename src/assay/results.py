@@ -6,6 +6,7 @@ nothing, so whatever a reader should see (an interval, a verdict, a picture's po
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, mo
 
 from assay.errors import NotPassed, SchemaError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a reader of the previous version would misread a file; older files stay readable."""
 
 
@@ -97,12 +98,40 @@ class Region(Frozen):
             return "anything" if self.high is None else f"<= {self.high:.4g}"
         return f">= {self.low:.4g}" if self.high is None else f"{self.low:.4g} to {self.high:.4g}"
 
+    def judge(self, interval: Interval | None) -> Verdict:
+        """PASS if the interval lies inside, FAIL if it is disjoint, INCONCLUSIVE otherwise.
+
+        No interval, or one with a NaN end, decides nothing.
+        """
+        if interval is None or math.isnan(interval.low) or math.isnan(interval.high):
+            return Verdict.INCONCLUSIVE
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        if low <= interval.low and interval.high <= high:
+            return Verdict.PASS
+        if interval.high < low or interval.low > high:
+            return Verdict.FAIL
+        return Verdict.INCONCLUSIVE
+
+
+def _cut(data: dict[str, Any]) -> dict[str, Any]:
+    possible, interval = data.get("possible"), data.get("interval")
+    if not isinstance(possible, Region) or not isinstance(interval, Interval):
+        return data
+    low = interval.low if possible.low is None else max(interval.low, possible.low)
+    high = interval.high if possible.high is None else min(interval.high, possible.high)
+    if (low, high) == (interval.low, interval.high) or low > high:
+        return data
+    return {**data, "interval": interval.model_copy(update={"low": low, "high": high})}
+
 
 class Measurement(Frozen):
     """One number with everything needed to judge it.
 
-    ``n`` counts independent observations (seeds, inputs, test items; ``note`` says which). With n = 1 there is no
+    ``n`` counts independent observations, ``of`` says of what (seeds, inputs, test items). With n = 1 there is no
     interval: None, not width 0. ``values`` holds the observations by ``seeds`` when there are few enough to show.
+    ``possible`` is what the quantity can be at all (an accuracy is 0 to 100 %); an interval made by a formula that
+    does not know it is cut there.
     """
 
     name: str
@@ -115,6 +144,13 @@ class Measurement(Frozen):
     values: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     note: str = ""
+    of: str = ""
+    possible: Region | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cut_at_the_possible(cls, data: Any) -> Any:
+        return _cut(data) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _one_value_per_seed(self) -> Self:
@@ -160,23 +196,32 @@ class Series(Frozen):
 
 
 class Reference(Frozen):
-    """A labelled line across a figure: a limit, chance level, noise floor."""
+    """A labelled line across a figure: a limit, chance level, noise floor; ``diagonal`` is y = value * x."""
 
     value: float
     label: str
-    axis: Literal["x", "y"] = "y"
+    axis: Literal["x", "y", "diagonal"] = "y"
+
+
+class Panel(Frozen):
+    """One small picture of numbers among others: an image, a feature map, a difference."""
+
+    name: str
+    grid: tuple[tuple[float, ...], ...]
 
 
 class Figure(Frozen):
     """The data of a picture; ``question`` is its title and what it answers.
 
     ``xy`` draws ``series``; ``slopes`` draws one line per seed between the arms named in ``categories``; ``heatmap``
-    draws ``grid`` (rows by ``row_names``, columns by ``categories``). ``categories`` name integer x positions.
+    draws ``grid`` (rows by ``row_names``, columns by ``categories``), with a word of ``notes`` in each cell and the
+    values beyond ``margin`` on either side of 0 framed; ``panels`` shows pictures beside each other on one grey scale.
+    ``categories`` name integer x positions. On a logarithmic axis an exact zero has a place of its own at the end.
     """
 
     key: str
     question: str
-    kind: Literal["xy", "slopes", "heatmap"] = "xy"
+    kind: Literal["xy", "slopes", "heatmap", "panels"] = "xy"
     x_label: str = ""
     y_label: str = ""
     x_scale: Literal["linear", "log"] = "linear"
@@ -186,16 +231,23 @@ class Figure(Frozen):
     categories: tuple[str, ...] = ()
     row_names: tuple[str, ...] = ()
     grid: tuple[tuple[float, ...], ...] = ()
+    notes: tuple[tuple[str, ...], ...] = ()
+    margin: float | None = None
+    panels: tuple[Panel, ...] = ()
     caption: str = ""
 
 
 class Check(Frozen):
-    """One guard or sub-test inside a finding: what was asked, what came out, why."""
+    """One guard or sub-test inside a finding: what was asked, what came out, why.
+
+    ``aside`` says why a check that did not pass does not count against the claim; without it, it does.
+    """
 
     name: str
     verdict: Verdict
     reason: str
     label: str = ""
+    aside: str = ""
 
 
 class Control(Frozen):
@@ -237,6 +289,8 @@ class Finding(Frozen):
     reason: str
     number: int | None = None
     name: str = ""
+    title: str = ""
+    """The name for a person to read; ``name`` is the one to type."""
     experiment: str = ""
     key_finding: str = ""
     score: float | None = None
@@ -307,6 +361,8 @@ class Run(Frozen):
     findings: tuple[Finding, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
+    digest: str = ""
+    """SHA-256 of everything else, written with the file: a file changed afterwards no longer fits it."""
 
     @property
     def verdict(self) -> Verdict:
@@ -318,9 +374,21 @@ class Run(Frozen):
         """How many findings came out as each verdict, zeros included."""
         return {verdict: sum(f.verdict is verdict for f in self.findings) for verdict in Verdict}
 
+    @property
+    def altered(self) -> bool:
+        """Whether the run is no longer what its digest was computed of; False for a run that has none."""
+        return bool(self.digest) and self.digest != self._content_digest()
+
     def to_json(self) -> str:
-        """The run as indented JSON, the content of ``run.json``."""
-        return self.model_dump_json(indent=1) + "\n"
+        """The run as indented JSON, the content of ``run.json``, sealed with its digest.
+
+        A digest that is there is kept: a run that was altered after it was written stays recognisable as such.
+        """
+        sealed = self if self.digest else self.model_copy(update={"digest": self._content_digest()})
+        return sealed.model_dump_json(indent=1) + "\n"
+
+    def _content_digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"digest"}).encode()).hexdigest()
 
     @staticmethod
     def from_json(text: str | bytes, *, where: str = "run") -> Run:
