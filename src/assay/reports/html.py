@@ -30,6 +30,8 @@ from assay.results import Failure, Figure, Finding, Measurement, Run, Verdict
 
 MANY_CLAIMS = 40
 """Above this many claims the details of each travel compressed and become elements when a reader opens them."""
+FEW_ROWS = 7
+"""A table of measurements this short is shown whole."""
 MOST_POINTS = 200
 """Rows of a picture's table before it shows every second, third, ... point; run.json always holds them all."""
 
@@ -210,8 +212,24 @@ class _SeedGroup:
     indices: tuple[int, ...]
 
 
-def _strips(finding: Finding) -> list[_Row]:
-    return list(_rows(finding))
+@dataclass(frozen=True)
+class _Split:
+    main: list[_Row]
+    rest: list[_Row]
+
+
+def _strips(finding: Finding) -> _Split:
+    """The rows that carry the decision, and those a reader unfolds: beyond a few, numbers without limit or interval."""
+    rows = list(_rows(finding))
+    if len(rows) <= FEW_ROWS:
+        return _Split(rows, [])
+    measured = finding.measurements
+    main = [
+        row
+        for row in rows
+        if measured[row.index].name == finding.headline or measured[row.index].region or measured[row.index].interval
+    ] or rows[:1]
+    return _Split(main, [row for row in rows if row not in main])
 
 
 def _rows(finding: Finding) -> Iterable[_Row]:
