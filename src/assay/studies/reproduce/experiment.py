@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.engine import LocalExecutor, Store, content_key, execute, fingerprint
+from assay.engine import LocalExecutor, Store, cell_key, execute
 from assay.errors import InputError, MissingData, unknown
 from assay.protocols import Cell, CellEvent, Executor, Watcher
 from assay.results import Failure
@@ -20,10 +20,7 @@ from assay.studies.reproduce.published import SEEDS
 if TYPE_CHECKING:
     from assay.studies.reproduce.methods import Setting
 
-SOURCES = (
-    "assay.networks", "assay.rules", "assay.learning", "assay.probe", "assay.solving",
-    "assay.audits.credit", "assay.studies.reproduce", "assay.seeding",
-)
+CELL = "assay.studies.reproduce.methods:train_cell"
 METHODS = ("bp", "fa", "dfa", "fa-layer", "dfa-layer")
 """fa and dfa work at block boundaries, as published; ``-layer`` at every layer."""
 LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -99,11 +96,11 @@ def whole_plan(
 
 def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None) -> list[Cell]:
     """One cell per different training run, keyed by the setting, the code and the data, but not by where files live."""
-    code, digest = fingerprint(SOURCES), data_digest(data)
+    digest = data_digest(data)
     return [
         Cell(
-            key=content_key({"setting": asdict(setting), "code": code, "data": digest}),
-            target="assay.studies.reproduce.methods:train_cell",
+            key=cell_key(CELL, {"setting": asdict(setting), "data": digest}),
+            target=CELL,
             payload={**asdict(setting), "data": data, "artifacts": artifacts},
             label=setting.name,
             group=f"{setting.arch}/{setting.method}/{setting.epochs}",
