@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import zlib
+from itertools import pairwise
 
 from assay.reports.charts.figure import draw
 from assay.reports.charts.scale import fit
@@ -26,11 +27,14 @@ def test_lines_are_named_at_their_ends_and_differ_without_colour() -> None:
 
 def test_names_at_the_ends_do_not_touch() -> None:
     figure = Figure(
-        key="k", question="q",
+        key="k",
+        question="q",
         series=tuple(Series(name=f"seed {k}", x=(0, 1), y=(1.0, 2.0 + k / 1000)) for k in range(6)),
-    )  # fmt: skip
-    heights = sorted(float(y) for y in re.findall(r'class="end s\d" x="[\d.]+" y="([\d.]+)"', draw(figure, identifier="x")))
-    assert len(heights) == 6 and all(b - a >= 11.9 for a, b in zip(heights, heights[1:], strict=False))
+    )
+    heights = sorted(
+        float(y) for y in re.findall(r'class="end s\d" x="[\d.]+" y="([\d.]+)"', draw(figure, identifier="x"))
+    )
+    assert len(heights) == 6 and all(b - a >= 11.9 for a, b in pairwise(heights))
 
 
 def test_cut_names_stay_different() -> None:
@@ -51,9 +55,15 @@ def test_an_exact_zero_on_a_logarithmic_axis_has_its_own_place_and_tick() -> Non
 
 def test_a_margin_makes_a_heat_map_diverge_around_zero_with_what_lies_beyond_framed() -> None:
     figure = Figure(
-        key="k", question="q", kind="heatmap", grid=((0.2, -3.4),), categories=("a", "b"), row_names=("task",),
-        margin=1.0, notes=(("PASS", "FAIL"),),
-    )  # fmt: skip
+        key="k",
+        question="q",
+        kind="heatmap",
+        grid=((0.2, -3.4),),
+        categories=("a", "b"),
+        row_names=("task",),
+        margin=1.0,
+        notes=(("PASS", "FAIL"),),
+    )
     drawn = draw(figure, identifier="x")
     assert drawn.count("beyond-margin") == 1 and "beyond ±1" in drawn
     assert ">PASS</text>" in drawn and ">FAIL</text>" in drawn
@@ -62,17 +72,26 @@ def test_a_margin_makes_a_heat_map_diverge_around_zero_with_what_lies_beyond_fra
 
 def test_the_diagonal_a_caption_speaks_of_is_drawn() -> None:
     figure = Figure(
-        key="k", question="q", x_scale="log", y_scale="log", references=(Reference(value=1, label="equal", axis="diagonal"),),
+        key="k",
+        question="q",
+        x_scale="log",
+        y_scale="log",
+        references=(Reference(value=1, label="equal", axis="diagonal"),),
         series=(Series(name="s", x=(1e-6, 1e-2), y=(1e-6, 1e-2), style="dots"),),
-    )  # fmt: skip
+    )
     assert draw(figure, identifier="x").count('class="reference"') == 1
 
 
 def test_pictures_side_by_side_are_real_png_files_on_one_scale() -> None:
     figure = Figure(
-        key="k", question="q", kind="panels",
-        panels=(Panel(name="input", grid=((1.0, -1.0), (0.0, 0.5))), Panel(name="difference", grid=((0.0, 0.0), (0.0, 0.0)))),
-    )  # fmt: skip
+        key="k",
+        question="q",
+        kind="panels",
+        panels=(
+            Panel(name="input", grid=((1.0, -1.0), (0.0, 0.5))),
+            Panel(name="difference", grid=((0.0, 0.0), (0.0, 0.0))),
+        ),
+    )
     pictures = re.findall(r"data:image/png;base64,([^\"]+)", draw(figure, identifier="x"))
     raw = [base64.b64decode(text) for text in pictures]
     assert len(raw) == 2 and all(data.startswith(b"\x89PNG") for data in raw)

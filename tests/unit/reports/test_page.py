@@ -164,7 +164,7 @@ def test_no_other_number_is_on_the_page(rich: Run) -> None:
             body = body.replace(form, " ")
     left = [line.strip() for line in body.splitlines() if re.search(r"\d", line)]
     sentences = {pretty_numbers(plain(finding)) for finding in rich.findings}
-    steps = {step.why + (f" About {words.duration(step.seconds)}." if step.seconds else "") for step in next_steps(rich)}
+    steps = {s.why + (f" About {words.duration(s.seconds)}." if s.seconds else "") for s in next_steps(rich)}
     names = {f"{f.number}\xa0 {words.heading(f)}" for f in rich.findings} | {words.title(f) for f in rich.findings}
     commands = {step.command for step in next_steps(rich)}
     meanings = {term.meaning for term in TERMS.values()}
@@ -210,7 +210,8 @@ def test_the_page_names_no_other_place_and_carries_a_strict_policy(rich: Run) ->
 
 def test_the_parts_of_the_page_come_in_the_promised_order(rich: Run) -> None:
     page = html(rich)
-    marks = ["verdict-bar", 'class="next"', 'id="claims"', 'id="overview"', 'id="environment"', 'id="words"', 'id="cite"']
+    marks = ["verdict-bar", 'class="next"', *(f'id="{part}"' for part in ("claims", "overview", "environment", "words"))]
+    marks.append('id="cite"')
     places = [page.index(f'class="{m}"' if "=" not in m else m) for m in marks]
     assert places == sorted(places)
 

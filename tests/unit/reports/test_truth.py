@@ -1,4 +1,4 @@
-"""The page says what the stored numbers say, in plain words, and in red where the verdict beside them says otherwise."""
+"""The page says what the stored numbers say, in plain words, and in red where its verdict says otherwise."""
 
 from __future__ import annotations
 
@@ -28,16 +28,27 @@ from assay.results import (
 def gap(low: float, high: float, **more: Any) -> Measurement:
     interval = Interval(low=low, high=high, confidence=0.9, method="paired t")
     return Measurement(
-        name="paired gap", value=(low + high) / 2, unit="pp", n=3, interval=interval, region=Region(low=-1, high=1),
-        of="seeds", **more,
-    )  # fmt: skip
+        name="paired gap",
+        value=(low + high) / 2,
+        unit="pp",
+        n=3,
+        interval=interval,
+        region=Region(low=-1, high=1),
+        of="seeds",
+        **more,
+    )
 
 
 def finding(verdict: str, *measurements: Measurement, **more: Any) -> Finding:
     return Finding(
-        subject="s", claim="c", verdict=Verdict(verdict), reason="because", headline="paired gap",
-        measurements=measurements, **more,
-    )  # fmt: skip
+        subject="s",
+        claim="c",
+        verdict=Verdict(verdict),
+        reason="because",
+        headline="paired gap",
+        measurements=measurements,
+        **more,
+    )
 
 
 def test_an_undecided_claim_says_in_words_what_could_still_be() -> None:
@@ -61,12 +72,13 @@ def test_a_guard_that_spoke_is_heard_instead_of_an_interval_that_would_have_pass
         finding("PASS", gap(-0.2, 0.2), checks=(Check(name="floor", verdict=Verdict.FAIL, reason="below chance"),)),
         finding("PASS", gap(-0.2, 0.2), failures=(Failure(label="cell", kind="E", message="m"),)),
         finding(
-            "PASS", gap(-0.2, 0.2),
+            "PASS",
+            gap(-0.2, 0.2),
             controls=(Control(name="k", kind="known-bad", expected="FAIL", observed="PASS", separated=False),),
         ),
         finding("FAIL", gap(-0.2, 0.2)),
     ],
-)  # fmt: skip
+)
 def test_a_verdict_against_its_own_numbers_is_named_in_red_on_the_page(forged: Finding) -> None:
     assert contradictions(forged)
     run = Run(id="r", created="c", findings=(forged,))
@@ -83,12 +95,13 @@ def test_a_verdict_against_its_own_numbers_is_named_in_red_on_the_page(forged: F
         finding("PARTIAL", gap(-0.2, 0.2)),
         finding("INCONCLUSIVE", gap(-0.2, 0.2)),
         finding(
-            "PASS", gap(-0.2, 0.2),
+            "PASS",
+            gap(-0.2, 0.2),
             checks=(Check(name="published", verdict=Verdict.FAIL, reason="3 pp better", aside="only a comparison"),),
         ),
         finding("PASS"),
     ],
-)  # fmt: skip
+)
 def test_an_honest_finding_is_left_alone(honest: Finding) -> None:
     assert contradictions(honest) == ()
     assert 'class="contradiction"' not in html(Run(id="r", created="c", findings=(honest,)))
