@@ -402,7 +402,8 @@ def test_zooming_never_ends_in_a_blank_plot(browser: Any, rich_page: str) -> Non
             "for (let k = 0; k < 6; k++) canvas.querySelector('.zoom button').click();"
             "const [x, y, w, h] = canvas.querySelector('.plot').getAttribute('viewBox').split(' ').map(Number);"
             "const points = [...canvas.querySelectorAll('.plot [data-s]:not(.bars)')]"
-            ".flatMap(p => [...p.getAttribute('d').matchAll(/[ML]([\\d.-]+) ([\\d.-]+)/g)].map(m => [Number(m[1]), Number(m[2])]));"
+            ".flatMap(p => [...p.getAttribute('d')"
+            ".matchAll(/[ML]([\\d.-]+) ([\\d.-]+)/g)].map(m => [Number(m[1]), Number(m[2])]));"
             "const inside = ([a, b]) => a >= x - 1 && a <= x + w + 1 && b >= y - 1 && b <= y + h + 1;"
             "return !points.length || points.some(inside)",
             chart,
