@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from assay.protocols import Budget
+from assay.protocols import SEEDS, Budget
 from assay.reports import words
 from assay.results import Finding, Run, Verdict
-from assay.seeding import SEEDS
 
 _OPEN = (Verdict.INCONCLUSIVE, Verdict.PARTIAL)
 
