@@ -12,11 +12,13 @@ import math
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from assay.errors import NotPassed, SchemaError
+from assay.figures import Figure, Panel, Reference, Series, Table
+from assay.frozen import Frozen, Scalar
 
 SCHEMA_VERSION = 2
 """Raised when a reader of the previous version would misread a file; older files stay readable."""
@@ -59,20 +61,6 @@ class Evidence(StrEnum):
     DIRECTIONAL = "directional"
     CONFIRMED = "confirmed"
     REPLICATED = "replicated"
-
-
-def _finite_or_text(value: object) -> object:
-    # In a table a NaN is shown, not computed with; as text it survives JSON and compares equal.
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_finite_or_text)]
-
-
-class Frozen(BaseModel):
-    """Base of all results: immutable, strict about unknown fields, NaN and infinity kept in JSON as text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class Interval(Frozen):
@@ -159,82 +147,6 @@ class Measurement(Frozen):
         if self.interval is not None and self.n < 2 and self.source == "measured":
             raise ValueError(f"measurement {self.name!r} has n = {self.n}: a single observation has no interval")
         return self
-
-
-class Table(Frozen):
-    """Rows for a person to read. Columns are names; numbers stay numbers so that every renderer can sort them."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Scalar, ...], ...]
-    note: str = ""
-
-    @model_validator(mode="after")
-    def _rows_fit_columns(self) -> Self:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"table {self.title!r}: a row of {len(row)} cells under {len(self.columns)} columns")
-        return self
-
-
-class Series(Frozen):
-    """One line, cloud, band or set of bars of a figure; ``low`` and ``high`` are its band, if it has one."""
-
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    style: Literal["line", "dots", "bars"] = "line"
-
-    @model_validator(mode="after")
-    def _same_lengths(self) -> Self:
-        lengths = {len(self.x), len(self.y), *(len(band) for band in (self.low, self.high) if band)}
-        if len(lengths) != 1:
-            raise ValueError(f"series {self.name!r}: x, y, low and high have different lengths")
-        return self
-
-
-class Reference(Frozen):
-    """A labelled line across a figure: a limit, chance level, noise floor; ``diagonal`` is y = value * x."""
-
-    value: float
-    label: str
-    axis: Literal["x", "y", "diagonal"] = "y"
-
-
-class Panel(Frozen):
-    """One small picture of numbers among others: an image, a feature map, a difference."""
-
-    name: str
-    grid: tuple[tuple[float, ...], ...]
-
-
-class Figure(Frozen):
-    """The data of a picture; ``question`` is its title and what it answers.
-
-    ``xy`` draws ``series``; ``slopes`` draws one line per seed between the arms named in ``categories``; ``heatmap``
-    draws ``grid`` (rows by ``row_names``, columns by ``categories``), with a word of ``notes`` in each cell and the
-    values beyond ``margin`` on either side of 0 framed; ``panels`` shows pictures beside each other on one grey scale.
-    ``categories`` name integer x positions. On a logarithmic axis an exact zero has a place of its own at the end.
-    """
-
-    key: str
-    question: str
-    kind: Literal["xy", "slopes", "heatmap", "panels"] = "xy"
-    x_label: str = ""
-    y_label: str = ""
-    x_scale: Literal["linear", "log"] = "linear"
-    y_scale: Literal["linear", "log"] = "linear"
-    series: tuple[Series, ...] = ()
-    references: tuple[Reference, ...] = ()
-    categories: tuple[str, ...] = ()
-    row_names: tuple[str, ...] = ()
-    grid: tuple[tuple[float, ...], ...] = ()
-    notes: tuple[tuple[str, ...], ...] = ()
-    margin: float | None = None
-    panels: tuple[Panel, ...] = ()
-    caption: str = ""
 
 
 class Check(Frozen):
@@ -432,3 +344,10 @@ def load_run(path: str | Path) -> Run:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of run.json."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Run.model_json_schema(mode="serialization")}
+
+
+__all__ = [
+    "SCHEMA_VERSION", "Check", "Control", "Environment", "Evidence", "Failure", "Figure", "Finding", "Frozen", "Interval",
+    "Issue", "Measurement", "Panel", "Reference", "Region", "Run", "Scalar", "Series", "Table", "Verdict", "json_schema",
+    "load_run",
+]
