@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from assay.errors import NotPassed, SchemaError
 from assay.figures import Figure, Panel, Reference, Series, Table
@@ -251,8 +251,8 @@ class Environment(Frozen):
     cpu: str = ""
     cores: int = 0
     threads: int = 1
-    packages: dict[str, str] = {}
-    determinism: dict[str, str] = {}
+    packages: dict[str, str] = Field(default_factory=dict)
+    determinism: dict[str, str] = Field(default_factory=dict)
     git_revision: str = ""
     git_dirty: bool | None = None
 
@@ -269,7 +269,7 @@ class Run(Frozen):
     budget: str = ""
     seconds: float = 0.0
     environment: Environment = Environment()
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
@@ -347,7 +347,7 @@ def json_schema() -> dict[str, Any]:
 
 
 __all__ = [
-    "SCHEMA_VERSION", "Check", "Control", "Environment", "Evidence", "Failure", "Figure", "Finding", "Frozen", "Interval",
-    "Issue", "Measurement", "Panel", "Reference", "Region", "Run", "Scalar", "Series", "Table", "Verdict", "json_schema",
-    "load_run",
+    "SCHEMA_VERSION", "Check", "Control", "Environment", "Evidence", "Failure", "Figure", "Finding", "Frozen",
+    "Interval", "Issue", "Measurement", "Panel", "Reference", "Region", "Run", "Scalar", "Series", "Table", "Verdict",
+    "json_schema", "load_run",
 ]
