@@ -10,7 +10,7 @@ from assay import symmetry as sym
 from assay.results import Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-FEW = range(10)
+FEW = range(5)
 
 
 @pytest.mark.parametrize("number", FEW)
@@ -19,7 +19,7 @@ def test_a_clean_relu_network_passes(number: int) -> None:
     assert finding.verdict is Verdict.PASS, finding.reason
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(2))
 def test_a_clean_model_without_float64_holds_in_everything_that_can_be_tested(number: int) -> None:
     finding = crowds.audited(crowds.float32_only(number), seed=number)
     assert finding.verdict is Verdict.PARTIAL, finding.reason
@@ -33,7 +33,7 @@ def test_a_discontinuous_broken_model_never_passes(number: int) -> None:
 
 
 def test_eigenvectors_of_unfixed_sign_are_called_discontinuous() -> None:
-    found = [crowds.audited(crowds.jumps(number), seed=number) for number in (0, 1, 5, 6)]
+    found = [crowds.audited(crowds.jumps(number), seed=number) for number in (0, 1)]
     named = [one for one in found if any("discontinuous" in issue.cause for issue in one.issues)]
     assert named and all(one.verdict is Verdict.FAIL for one in named)
 

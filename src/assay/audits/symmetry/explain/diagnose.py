@@ -17,6 +17,7 @@ from assay.audits.symmetry.locate.localise import CLOSE, Location
 from assay.audits.symmetry.locate.residual import edge_map, is_ring
 from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY
 from assay.audits.symmetry.present.scripts import script
+from assay.probe.tree import said
 from assay.results import Issue
 
 RARE = 0.2
@@ -32,6 +33,8 @@ def issues(facts: Facts) -> list[Issue]:
         _wrong_test,
         _stochastic,
         _coupled,
+        _shapes,
+        _jumps,
         _broken_modules,
         _size_parity,
         _gradient_only,
@@ -104,6 +107,24 @@ def _wrong_test(facts: Facts) -> Iterable[Issue]:
         for one in several:
             words = {"generator": generator, "alternative": one, "name": one.name, "fits": one.fits}
             yield _issue(facts, signatures.MAYBE_WRONG_TEST, f"{one.kind} {one.name}", "high", **words)
+
+
+def _jumps(facts: Facts) -> Iterable[Issue]:
+    jumping = [test for test in facts.tests if test.broken and test.errors.jump]
+    if jumping:
+        worst = max(jumping, key=lambda test: test.errors.jump)
+        where = facts.places.locations.get(worst.generator)
+        words = {"output": said(worst.errors.output), "jump": worst.errors.jump}
+        name = where.where if where is not None else "the model"
+        yield _issue(facts, signatures.DISCONTINUOUS, name, "high", **words)
+
+
+def _shapes(facts: Facts) -> Iterable[Issue]:
+    for test in facts.tests:
+        if test.broken and test.judgement.reason.startswith("shape "):
+            words = {"output": said(test.errors.output), "shapes": test.judgement.reason}
+            yield _issue(facts, signatures.SHAPE, "the model", "high", **words)
+            return
 
 
 def _stochastic(facts: Facts) -> Iterable[Issue]:
@@ -245,12 +266,12 @@ def latent_parameters(facts: Facts) -> list[str]:
 
 
 def _differences(facts: Facts) -> Iterable[Issue]:
-    said = bool(facts.backward.wrong_backwards) and any(
+    told = bool(facts.backward.wrong_backwards) and any(
         one.broken for test in facts.backward.gradients for one in test.inputs
     )
     for one in facts.backward.differences:
-        if one.broken and math.isfinite(one.relative) and not (said and one.of_autograd):
-            said = said or (bool(facts.backward.wrong_backwards) and one.of_autograd)  # one module, one issue
+        if one.broken and math.isfinite(one.relative) and not (told and one.of_autograd):
+            told = told or (bool(facts.backward.wrong_backwards) and one.of_autograd)  # one module, one issue
             signature = signatures.NOT_DERIVATIVE if one.of_autograd else signatures.FORCES
             words = {"what": one.what, "relative": one.relative, "note": one.note}
             named = facts.wrong_backward if one.of_autograd else ""

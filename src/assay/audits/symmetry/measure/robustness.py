@@ -19,10 +19,11 @@ from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.representations.actions import Image
 from assay.audits.symmetry.spec import atoms
 from assay.audits.symmetry.subject import Subject
+from assay.probe.calling import default_call
 from assay.probe.containment import attempt
 from assay.probe.copies import duplicate
 from assay.probe.noise import normal
-from assay.probe.subject import Leaves
+from assay.probe.subject import Call, Leaves
 from assay.probe.values import exact, exact_spread, is_continuous
 from assay.seeding import torch_generator
 
@@ -74,13 +75,33 @@ def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: 
     """
     model = duplicate(subject.model, training=True)
     calm(model)
-    together = dataclasses.replace(subject, rows=False, mergeable=False, _base={})
+    call = _Steady(subject.call, subject.seed)
+    together = dataclasses.replace(subject, rows=False, mergeable=False, call=call, _base={})
     found = [retest(together, model, "train mode", draw, spreads, budget, training=True)]
     if subject.rows and subject.batch(0) > 1 and subject.high is not None and "crop" not in _parts(subject):
         apart = dataclasses.replace(together, **_low_and_high(subject, model, training=True))
         condition = "train mode, rows moved apart"
         found.append(_contained(condition, lambda: _judged_rows(apart, condition, draw, spreads, budget)))
     return found
+
+
+class _Steady:
+    """Calls a model with its buffers as they were at the first call.
+
+    In training mode a call may change them (a power iteration of spectral_norm): then f(x) and f(gx) would be values of
+    two functions.
+    """
+
+    def __init__(self, call: Call | None, seed: int) -> None:
+        self._call, self._seed = call, seed
+        self._kept: dict[int, list[Tensor]] = {}
+
+    def __call__(self, model: nn.Module, value: Any) -> Any:
+        kept = self._kept.setdefault(id(model), [buffer.clone() for buffer in model.buffers()])
+        with torch.no_grad():
+            for buffer, old in zip(model.buffers(), kept, strict=True):
+                buffer.copy_(old)
+        return self._call(model, value) if self._call else default_call(model, value, self._seed)
 
 
 def after_training(
