@@ -84,7 +84,7 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'assay[test]'")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install 'assay-ml[test]'")
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not chromium or not driver:
         pytest.skip("chromium or chromedriver is not installed: apt install chromium chromium-driver")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.engine import content_key, fingerprint
+from assay.engine import cell_key
 from assay.errors import AssayError, expected
 from assay.protocols import Cell, Trial
 from assay.studies.study import DEFAULT_ROOT, Place, Planned, Question, Study
@@ -14,10 +14,7 @@ from assay.studies.study import DEFAULT_ROOT, Place, Planned, Question, Study
 if TYPE_CHECKING:
     from assay.audits.credit import Baselines
 
-SOURCES = (
-    "assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.probe",
-    "assay.solving", "assay.audits.credit", "assay.studies.baselines", "assay.seeding",
-)
+CELL = "assay.studies.baselines:arm_cell"
 
 
 def train_baselines(
@@ -45,7 +42,6 @@ def train_baselines(
             do=f"one of {', '.join(tasks.names())}, or pass baselines= in Python",
         )
     digest = tasks.load(task).data_hash
-    code = fingerprint([*SOURCES, *(path.partition(":")[0] for path in (model, rule) if ":" in path)])
     arms = {"rule": (rule, None), "backprop": ("backprop", None), "frozen": ("backprop", 0)}
     planned: list[Planned] = []
     for seed in seeds:
@@ -59,10 +55,10 @@ def train_baselines(
                 "epochs": epochs,
                 "seed": seed,
             }
-            key = content_key({**payload, "code": code, "data": digest})
+            key = cell_key(CELL, {**payload, "data": digest})
             cell = Cell(
                 key=key,
-                target="assay.studies.baselines:arm_cell",
+                target=CELL,
                 payload=payload,
                 label=f"{arm} seed {seed}",
                 group=f"{model}/{arm}",

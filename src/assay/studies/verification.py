@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from assay import stats
 from assay.engine import content_key, fingerprint
@@ -15,6 +13,7 @@ from assay.protocols import Budget, Cell, Executor, Outcomes, Together, Trial, W
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
 from assay.seeding import seeds_of
+from assay.studies.measure import CELL, TOGETHER, trial_of
 from assay.studies.study import Place, Planned, Question, Study, ends_badly, make_run, never
 
 
@@ -70,7 +69,7 @@ def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
     """A track as a question: its trials, their cells, and its decision behind the central guards."""
     cells = plan(track, budget, seeds)
     return Question(
-        str(track.number), track.title, tuple(Planned(_trial(cell.payload), cell) for cell in cells),
+        str(track.number), track.title, tuple(Planned(trial_of(cell.payload), cell) for cell in cells),
         lambda outcomes: [decide(track, outcomes, seeds)],
     )
 
@@ -95,7 +94,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     have ``measure_together(trials)``, which returns their records, each what ``measure`` would return, and
     ``siblings(trial)``, which names the trials that may go with this one (None: it goes alone).
     """
-    code = fingerprint([*track.sources, track.module, "assay.seeding"])
+    code = fingerprint([CELL.partition(":")[0], track.module, *track.sources], extras=track.extras)
     data_hash = getattr(track.body, "data_hash", None)
     resources = getattr(track.body, "resources", None)
     siblings = getattr(track.body, "siblings", None)
@@ -119,7 +118,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
         cells.append(
             Cell(
                 key=content_key(identity),
-                target="assay.studies.verification:measure_cell",
+                target=CELL,
                 payload=payload,
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
@@ -137,25 +136,7 @@ def _together(track: Track, trial: Trial, family: str | None) -> Together | None
         return None
     # Trials of one call share the budget and the configuration, whatever the track says.
     identity = {"track": track.number, "family": family, "budget": trial.budget, "config": dict(trial.config)}
-    return Together("assay.studies.verification:measure_together", content_key(identity))
-
-
-def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one trial; called by name inside a worker process."""
-    importlib.import_module(payload["module"])
-    track = registry.tracks[payload["track"]]
-    return dict(track.body.measure(_trial(payload)))
-
-
-def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Run trials of one track that its body can measure together; called by name inside a worker process."""
-    importlib.import_module(payloads[0]["module"])
-    body: Any = registry.tracks[payloads[0]["track"]].body
-    return [dict(record) for record in body.measure_together([_trial(payload) for payload in payloads])]
-
-
-def _trial(payload: Mapping[str, Any]) -> Trial:
-    return Trial(arm=payload["arm"], seed=payload["seed"], budget=payload["budget"], config=payload["config"])
+    return Together(TOGETHER, content_key(identity))
 
 
 def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...]) -> Finding:

@@ -141,8 +141,8 @@ def _task(
         scale = float(spread[0]) if train.y.shape[1] == 1 else 1.0
     train, validation, test = splits
     return BroughtTask(
-        name, len(labels), train, validation, test, data_hash=data_hash, seed=seed, note=note, target_scale=scale, rows=rows,
-        shares=shares, standardised=standardise, labels=labels,
+        name, len(labels), train, validation, test, data_hash=data_hash, seed=seed, note=note, target_scale=scale,
+        rows=rows, shares=shares, standardised=standardise, labels=labels,
     )
 
 

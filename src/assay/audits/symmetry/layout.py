@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry.representations.base import Invariant
-from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, difference
+from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, difference, exact, is_continuous
 from assay.errors import expected
 from assay.seeding import torch_generator
 
@@ -50,10 +50,9 @@ def jittered(subject: Subject, leaves: Leaves, generator: torch.Generator) -> Le
     """Other inputs of the same kind: noise as large as the spread of the input itself; integers stay."""
     changed: Leaves = []
     for leaf in leaves:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
-            width = float(exact_spread(leaf))
-            changed.append((leaf.detach().cpu().to(torch.float64) + width * noise).to(leaf.dtype))
+        if is_continuous(leaf):
+            noise = torch.randn(leaf.shape, generator=generator, dtype=exact(leaf).dtype)
+            changed.append((exact(leaf) + float(exact_spread(leaf)) * noise).to(leaf.dtype))
         else:
             changed.append(leaf)
     return changed
@@ -61,7 +60,7 @@ def jittered(subject: Subject, leaves: Leaves, generator: torch.Generator) -> Le
 
 def exact_spread(leaf: Tensor) -> float:
     """Standard deviation of the entries; their magnitude if they are all alike, 1 if they are all zero."""
-    value = leaf.detach().to(torch.float64)
+    value = exact(leaf) if is_continuous(leaf) else leaf.detach().double()
     spread = float(value.std()) if value.numel() > 1 else 0.0
     return spread or float(value.abs().max()) or 1.0
 

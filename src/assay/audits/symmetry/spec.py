@@ -13,6 +13,7 @@ from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Both, Invariant, Representation
 from assay.errors import InputError, expected
+from assay.probe.copies import cast
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def self_test(group: Group, rep: Representation, x: Tensor, where: str, generato
     a, b = group.sample(count, generator), group.sample(count, generator)
     rep.check(a, tuple(x.shape))
     value = x.detach().cpu()
-    value = value.to(torch.float64) if value.is_floating_point() else value
+    value = cast(value, torch.float64)
     xs = value.expand(count, *value.shape).clone()
     once, both = rep.act(a, rep.act(b, xs)), rep.act(group.compose(a, b), xs)
     back = rep.act(group.inverse(a), rep.act(a, xs))
@@ -120,7 +121,7 @@ def _distance(a: Tensor, b: Tensor, mask: Tensor | None) -> float:
 
 
 def _largest(x: Tensor) -> float:
-    return float(x.abs().max()) if x.numel() else 0.0
+    return float((x if x.is_complex() else x.double()).abs().max()) if x.numel() else 0.0
 
 
 def atoms(rep: Representation) -> list[Representation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -16,7 +16,9 @@ from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Invariant, Representation, merge_sizes
 from assay.audits.symmetry.spec import Symmetry
 from assay.errors import InputError, expected
-from assay.probe.copies import device_of, duplicate, native_dtype
+from assay.probe.calling import arguments, default_call
+from assay.probe.containment import told
+from assay.probe.copies import cast, device_of, duplicate, native_dtype
 from assay.seeding import torch_generator
 
 Precision = Literal["low", "high"]
@@ -161,6 +163,7 @@ class Subject:
         if not self.mergeable:
             singles = [[m[i] if a else m for m, a in zip(moved, acts, strict=True)] for i in range(n)]
             results = [self.values(single, precision) for single in singles]
+            self._check_shapes(results)
             return [torch.stack(outputs) for outputs in zip(*results, strict=True)]
         batch = batch_size(leaves, self.inputs)
         merged: Leaves = []
@@ -171,7 +174,25 @@ class Subject:
                 merged.append(original.repeat(n, *[1] * (original.ndim - 1)))
             else:
                 merged.append(original)
-        return [output.reshape(n, batch, *output.shape[1:]) for output in self.values(merged, precision)]
+        found = self.values(merged, precision)
+        for name, output in zip(self.output_names, found, strict=True):
+            if not output.ndim or len(output) != n * batch:
+                raise ShapeChanged(name, (n * batch, *output.shape[1:]), tuple(output.shape))
+        return [output.reshape(n, batch, *output.shape[1:]) for output in found]
+
+    def _check_shapes(self, results: list[list[Tensor]]) -> None:
+        for outputs in results:
+            for name, first, other in zip(self.output_names, results[0], outputs, strict=True):
+                if first.shape != other.shape:
+                    raise ShapeChanged(name, tuple(first.shape), tuple(other.shape))
+
+
+class ShapeChanged(RuntimeError):
+    """An output has another shape at gx than at hx: no representation does that, so the symmetry is broken."""
+
+    def __init__(self, output: str, first: tuple[int, ...], other: tuple[int, ...]) -> None:
+        super().__init__(f"{tree.said(output)} has shape {first} at one element and {other} at another")
+        self.output = output
 
 
 def prepare(
@@ -197,23 +218,25 @@ def prepare(
     low_dtype = torch.float32 if native == torch.float64 else native
     low = duplicate(model, dtype=low_dtype if low_dtype != native else None)
     subject = Subject(model, symmetry, template, cases, reps, names, call, low, low_dtype, native, None, seed=seed)
-    _probe_outputs(subject)
-    _prepare_high(subject)
+    if low_dtype == native:
+        _probe_outputs(subject)
+    else:
+        subject = _in_float32(subject)
+    if subject.low_dtype != torch.float64:
+        _prepare_high(subject)
     return subject
 
 
-def default_call(model: nn.Module, value: Any, seed: int) -> Any:
-    """model(x), model(*tuple) or model(**dict); a ``generator`` argument gets the same seeded one at every call."""
-    forward = inspect.signature(model.forward).parameters
-    extra: dict[str, Any] = {}
-    if "generator" in forward:
-        extra["generator"] = torch_generator(seed, "model")
-    if isinstance(value, dict):
-        open_ended = any(p.kind is p.VAR_KEYWORD for p in forward.values())
-        if open_ended or all(key in forward for key in value):
-            return model(**value, **extra)
-        return model(value, **extra)
-    return model(*value, **extra) if isinstance(value, tuple) else model(value, **extra)
+def _in_float32(subject: Subject) -> Subject:
+    """A float64 model is compared with its float32 copy; one that runs in float64 only is run in float64 alone."""
+    try:
+        _probe_outputs(subject)
+    except Exception as error:
+        alone = replace(subject, low=duplicate(subject.model), low_dtype=torch.float64)
+        alone.high_problem = f"it runs in float64 only ({told(error)}), and there is nothing more precise"
+        _probe_outputs(alone)
+        return alone
+    return subject
 
 
 def input_names(model: nn.Module, template: Any) -> list[str]:
@@ -222,11 +245,11 @@ def input_names(model: nn.Module, template: Any) -> list[str]:
     if not isinstance(template, tuple):
         return names
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    arguments = [name for name, one in inspect.signature(model.forward).parameters.items() if one.kind in kinds]
+    named = [name for name, one in arguments(model).items() if one.kind in kinds]
     renamed = []
     for name in names:
         place, dot, rest = name.partition(".")
-        renamed.append(f"{arguments[int(place)]}{dot}{rest}" if int(place) < len(arguments) else name)
+        renamed.append(f"{named[int(place)]}{dot}{rest}" if int(place) < len(named) else name)
     return renamed
 
 
@@ -246,7 +269,12 @@ def bound(group: Group, reps: Sequence[Representation], leaves: Leaves) -> Group
 def exact(x: Tensor) -> Tensor:
     """The same values on the CPU, in float64 (complex128) if they are floating (complex)."""
     x = x.detach().cpu()
-    return x.to(torch.complex128) if x.is_complex() else x.to(torch.float64) if x.is_floating_point() else x
+    return cast(x.clone() if x.is_inference() else x, torch.float64)
+
+
+def is_continuous(x: object) -> bool:
+    """Whether something is a tensor of real or complex numbers, which noise can move and derivatives exist of."""
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def difference(a: Tensor, b: Tensor) -> Tensor:
@@ -283,12 +311,8 @@ def _check_inputs(case: Leaves, reps: list[Representation], names: list[str], sy
 def _fed(leaf: Any, dtype: torch.dtype, device: torch.device, grad: bool) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    if leaf.is_floating_point():
-        fed = leaf.detach().to(device=device, dtype=dtype, copy=True)
-        return fed.requires_grad_(True) if grad else fed
-    if leaf.is_complex():
-        return leaf.detach().to(device, torch.complex128 if dtype == torch.float64 else torch.complex64, copy=True)
-    return leaf.detach().to(device, copy=True)
+    fed = cast(leaf.detach().clone(), dtype).to(device)
+    return fed.requires_grad_(True) if grad and is_continuous(fed) else fed
 
 
 def _probe_outputs(subject: Subject) -> None:
@@ -338,10 +362,10 @@ def _prepare_high(subject: Subject) -> None:
             subject.high = subject.high.cpu()
         found = subject.run(subject.cases[0], subject.high, torch.float64)
     except Exception as error:  # whatever a float32-only model raises: the audit goes on without float64
-        subject.high, subject.high_problem = None, f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+        subject.high, subject.high_problem = None, told(error)
         return
-    floating = [output for output in found if output.is_floating_point()]
-    if floating and all(output.dtype != torch.float64 for output in floating):
+    floating = [output for output in found if output.is_floating_point() or output.is_complex()]
+    if floating and all(output.dtype not in (torch.float64, torch.complex128) for output in floating):
         subject.high, subject.high_problem = None, f"its outputs stay {floating[0].dtype} for float64 inputs"
 
 
@@ -350,7 +374,9 @@ class _ActivationBytes:
 
     def __init__(self, model: nn.Module) -> None:
         self.largest = 1
-        self._hooks = [module.register_forward_hook(self._see) for module in model.modules()]
+        # TorchScript takes no hooks.
+        plain = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+        self._hooks = [module.register_forward_hook(self._see) for module in plain]
 
     def _see(self, module: nn.Module, args: Any, output: Any) -> None:
         for tensor in tree.tensors(output):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from assay.engine import content_key, fingerprint
+from assay.engine import cell_key
 from assay.learning.names import with_level
 from assay.protocols import Cell, Trial
 from assay.results import Run
@@ -20,10 +20,7 @@ from assay.tasks.files import content_digest
 if TYPE_CHECKING:
     from assay.studies.reproduce.methods import Setting
 
-SOURCES = (
-    "assay.networks", "assay.rules", "assay.learning", "assay.probe", "assay.solving",
-    "assay.audits.credit", "assay.studies.reproduce", "assay.seeding",
-)
+CELL = "assay.studies.reproduce.methods:train_cell"
 METHODS = ("backprop", "fa-block", "dfa-block")
 """The published table: feedback alignment at block boundaries."""
 LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -113,11 +110,11 @@ def reproduce(
 
 def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None) -> list[Cell]:
     """One cell per training run, keyed by the setting, the code and the data, but not by where files live."""
-    code, digest = fingerprint(SOURCES), content_digest("cifar10", root=data)
+    digest = content_digest("cifar10", root=data)
     return [
         Cell(
-            key=content_key({"setting": asdict(setting), "code": code, "data": digest}),
-            target="assay.studies.reproduce.methods:train_cell",
+            key=cell_key(CELL, {"setting": asdict(setting), "data": digest}),
+            target=CELL,
             payload={**asdict(setting), "data": data, "artifacts": artifacts},
             label=setting.name,
             group=f"{setting.arch}/{setting.method}/{setting.epochs}",

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from assay.audits.symmetry import tree
-from assay.audits.symmetry.subject import Leaves, Subject, exact
+from assay.audits.symmetry.subject import Leaves, Subject, exact, is_continuous
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,9 @@ def watching(
             if id(module) in seen or _inside_script(model, name):
                 continue
             seen.add(id(module))
+            if isinstance(module, torch.jit.ScriptModule):
+                handles += _watch_script(module, None if enter is None else enter(name), leave(name))
+                continue
             if enter is not None:
                 handles.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
             handles.append(module.register_forward_hook(leave(name), with_kwargs=True))
@@ -113,14 +118,28 @@ def watching(
             handle.remove()
 
 
+def _watch_script(
+    module: nn.Module, enter: Callable[..., Any] | None, leave: Callable[..., Any]
+) -> list[RemovableHandle]:
+    """TorchScript takes no hooks of its own, but the outermost scripted module runs the global ones."""
+
+    def before(called: nn.Module, args: Any) -> None:
+        if called is module and enter is not None:
+            enter(called, args, {})
+
+    def after(called: nn.Module, args: Any, output: Any) -> Any:
+        return leave(called, args, {}, output) if called is module else None
+
+    return [register_module_forward_pre_hook(before), register_module_forward_hook(after)]
+
+
 def _inside_script(model: nn.Module, name: str) -> bool:
-    if isinstance(model, torch.jit.ScriptModule):
-        return bool(name)
+    """Whether a module lies inside TorchScript: the outermost scripted module is one place, its insides are none."""
     module = model
     for step in name.split(".") if name else []:
-        module = getattr(module, step)
         if isinstance(module, torch.jit.ScriptModule):
             return True
+        module = getattr(module, step)
     return False
 
 
@@ -132,12 +151,12 @@ class _Keeper:
 
     def __call__(self, value: Any) -> tuple[tuple[str, Tensor], ...]:
         return tuple(
-            (name, self._copy(leaf))
-            for name, leaf in tree.leaves(value)
-            if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+            (name, self._copy(leaf)) for name, leaf in tree.leaves(value) if is_continuous(leaf) and leaf.numel()
         )
 
     def _copy(self, leaf: Tensor) -> Tensor:
+        if leaf.is_inference():  # such tensors do not say whether they were written to
+            return exact(leaf).clone()
         key = (leaf.data_ptr(), leaf._version, tuple(leaf.shape), tuple(leaf.stride()))
         if key not in self._last:
             # The original is kept alive beside its copy, so that its address is not used for another tensor.

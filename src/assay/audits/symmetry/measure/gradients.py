@@ -18,7 +18,8 @@ from assay.audits.symmetry import tree
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Invariant, Representation
-from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, default_call, exact
+from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, exact
+from assay.probe.calling import default_call
 from assay.seeding import torch_generator
 
 

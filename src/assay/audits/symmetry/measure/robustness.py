@@ -18,6 +18,7 @@ from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.representations.actions import Image
 from assay.audits.symmetry.spec import atoms
 from assay.audits.symmetry.subject import Leaves, Subject
+from assay.probe.containment import told
 from assay.probe.copies import duplicate
 from assay.seeding import torch_generator
 
@@ -153,7 +154,7 @@ def _tested(subject: Subject, condition: str, draw: Draw, spreads: dict[int, flo
     try:
         errors: list[Errors] = measure(subject, draw, spreads=spreads)
     except Exception as error:  # a fixed size, a shape that no longer fits: said, not hidden
-        return Retest(condition, (), f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
+        return Retest(condition, (), told(error))
     if any(one.not_finite for one in errors):
         return Retest(condition, (), "outputs are not finite under this condition")
     return Retest(
