@@ -237,6 +237,8 @@ class Finding(Frozen):
     reason: str
     number: int | None = None
     name: str = ""
+    title: str = ""
+    """What a person calls the claim ("EqProp vs Backprop Parity"); ``name`` is what a command line calls it."""
     experiment: str = ""
     key_finding: str = ""
     score: float | None = None

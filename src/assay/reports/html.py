@@ -86,6 +86,7 @@ def environment() -> jinja2.Environment:
         ),
         allows=_allows,
         headline=words.headline,
+        label=words.label,
         worst=_worst,
         worst_label=words.worst_label,
         is_fact=_is_fact,

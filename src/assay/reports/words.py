@@ -95,10 +95,14 @@ def region(measurement: Measurement) -> str:
     return f"{number(limits.low)} to {number(limits.high)}"
 
 
+def label(finding: Finding) -> str:
+    """The title of the claim, else its name, else its subject."""
+    return finding.title or finding.name or finding.subject
+
+
 def title(finding: Finding) -> str:
-    """``Track 2: parity`` for a track, else the name or the subject."""
-    name = finding.name or finding.subject
-    return f"Track {finding.number}: {name}" if finding.number is not None else name
+    """``Track 2: EqProp vs Backprop Parity`` for a track, else the title, the name or the subject."""
+    return f"Track {finding.number}: {label(finding)}" if finding.number is not None else label(finding)
 
 
 def ended(text: str) -> str:

@@ -5,17 +5,16 @@ tables.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.engine import LocalExecutor, Store, cell_key, execute
-from assay.errors import InputError, MissingData, unknown
+from assay.errors import InputError, unknown
 from assay.protocols import Cell, CellEvent, Executor, Watcher
 from assay.results import Failure
 from assay.studies.reproduce.published import SEEDS
+from assay.tasks.files import data_root, missing
 
 if TYPE_CHECKING:
     from assay.studies.reproduce.methods import Setting
@@ -139,16 +138,13 @@ def run_cells(
 
 def data_digest(folder: str | None) -> str:
     """SHA-256 over the six CIFAR-10 files."""
-    base = Path(folder or os.environ.get("ASSAY_DATA", "")) / "cifar-10-batches-bin"
+    base = data_root(folder) / "cifar-10-batches-bin"
     digest = hashlib.sha256()
     for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
         try:
             digest.update((base / name).read_bytes())
         except OSError:
-            raise MissingData(
-                f"CIFAR-10 not found: {base} lacks {name}; set ASSAY_DATA or --data to the folder that "
-                "holds cifar-10-batches-bin"
-            ) from None
+            raise missing("cifar10", name, root=folder) from None
     return digest.hexdigest()
 
 
