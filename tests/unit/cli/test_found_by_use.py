@@ -40,7 +40,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_reader_that_leaves_early_is_141_and_loses_no_run(here: Path) -> None:
     words = [sys.executable, "-m", "assay", "verify", "0", "--seeds", "1", "--out", "run"]
-    with (here / "told").open("w") as told, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=told, cwd=here) as writer:
+    with (here / "told").open("w") as told:
+        writer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=told, cwd=here)
         assert writer.stdout is not None and writer.stdout.read(5)
         writer.stdout.close()
         assert writer.wait() == 141
@@ -110,8 +111,6 @@ def test_the_title_of_a_track_stands_in_every_report(here: Path) -> None:
     save_report(run, here / "run")
     for name in ("index.html", "report.md", "junit.xml", "run.json"):
         assert "EqProp vs Backprop Parity" in (here / "run" / name).read_text(encoding="utf-8"), name
-    page = (here / "run" / "index.html").read_text(encoding="utf-8")
-    assert "eqprop-parity" in page, "what the command line calls it"
 
 
 SPREAD = Measurement(name="gap", value=-1.0, n=3, values=(-2.0, -1.0, 0.0), region=Region(high=0))
