@@ -159,7 +159,8 @@ def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...]) -> Finding:
         )
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
-    return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=seeds)
+    finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=seeds)
+    return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})
 
 
 def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: float) -> Finding:
@@ -167,6 +168,7 @@ def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: f
         update={
             "number": track.number,
             "name": track.name,
+            "title": track.title,
             "subject": finding.subject or track.title,
             "claim": track.claim,
             "experiment": finding.experiment or track.experiment,

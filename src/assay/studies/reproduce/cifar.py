@@ -33,7 +33,7 @@ class Cifar:
 
 
 def load(folder: str | None = None) -> Cifar:
-    """CIFAR-10 from the binary batches under ``folder`` (default: the ASSAY_DATA environment variable)."""
+    """CIFAR-10 from the binary batches under ``folder`` (default: where ``assay data fetch`` puts it)."""
     images = read_images("cifar10", root=folder, checked=False)
     train, test = torch.from_numpy(images.train_pixels), torch.from_numpy(images.test_pixels)
     # Zero padding of the normalised picture is the mean colour, not black.

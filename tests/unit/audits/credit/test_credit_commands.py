@@ -122,8 +122,8 @@ def test_packed_answers_are_small() -> None:
 
 def test_reproduce_runs_cells_and_resumes(tiny_cifar: Path, tmp_path: Path) -> None:
     command = app(reproduce_command, cls=ReproduceCommand)
-    arguments = ["fa-protocol", "--methods", "bp", "dfa-block", "--seeds", "1", "--epochs", "1", "--data", str(tiny_cifar),
-                 "--workers", "1", "--out", str(tmp_path / "out")]
+    arguments = ["fa-protocol", "--methods", "bp", "dfa-block", "--seeds", "1", "--epochs", "1",
+                 "--data", str(tiny_cifar), "--workers", "1", "--out", str(tmp_path / "out")]
     first = CliRunner().invoke(command, arguments)
     assert first.exit_code in (1, 3), first.output
     assert sorted(p.name for p in (tmp_path / "out" / "records").iterdir()) == [
