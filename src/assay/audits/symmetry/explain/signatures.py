@@ -22,7 +22,7 @@ PADDING = Signature(
 )
 DISCONTINUOUS = Signature(
     "The output is discontinuous",
-    "at the same input {output} jumps by {jump:.2g} of its spread between two precisions, far more than rounding: it is "
+    "at the same input {output} jumps by {jump:.2g} of its spread between two precisions, more than rounding: it is "
     "discontinuous there (a sign, a sort, an argmax, an eigenvector whose sign nobody fixed), and what a jump hangs on "
     "does not follow the transformation",
     "make the choice by a rule that follows the group (fix the sign by an invariant, break ties by value), or use "
