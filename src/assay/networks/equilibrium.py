@@ -12,7 +12,6 @@ from typing import Any, Generic, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.nn import functional
 
 from assay.errors import InputError, expected, unknown
@@ -20,7 +19,7 @@ from assay.protocols import Batch, Nudge, State
 from assay.solving.deviation import deviate, gauss
 from assay.solving.relaxation import check_finite, relax
 from assay.solving.solution import Solution
-from assay.solving.tangent import load_forward_mode, make_dual, tangent, unpack_dual
+from assay.solving.tangent import tangent
 
 Readout = Literal["softmax", "squared"]
 
@@ -127,19 +126,17 @@ class EquilibriumModule(nn.Module, ABC, Generic[Batch]):
     def add_deviation_gradient(
         self, clamped: Batch, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
     ) -> None:
-        """The change of dE/dtheta is an integral along the deviation too: d/dt of the energy, differentiated once."""
-        load_forward_mode()
+        """The change of dE/dtheta is an integral along the deviation too: of d/dtheta <dE/ds, d>."""
         phases, rows = len(coefficients), len(free[0])
         weights = per_row([c / self.loss_scale for c in coefficients], deviation[0], rows)
         resting = tuple(torch.cat([layer] * phases).to(deviation[0].dtype) for layer in free)
         with torch.enable_grad():
             batch, total = self.clamp(clamped.x).repeat(phases), resting[0].new_zeros(())
-            with forward_ad.dual_level():
-                for node, weight in zip(*gauss(order), strict=True):
-                    state = tuple(make_dual(s + node * d, d) for s, d in zip(resting, deviation, strict=True))
-                    slope = unpack_dual(self.coupling(batch, state)).tangent
-                    total = total + weight * (weights * slope).sum()
-                self._add_gradient(total.real if total.is_complex() else total)
+            for node, share in zip(*gauss(order), strict=True):
+                slopes = self.slopes(batch, tuple(s + node * d for s, d in zip(resting, deviation, strict=True)))
+                for slope, d in zip(slopes, deviation, strict=True):
+                    total = total + share * (weights.view(-1, *[1] * (d.dim() - 1)) * slope * d).sum()
+            self._add_gradient(total.real if total.is_complex() else total)
 
     def slopes(self, clamped: Batch, state: State) -> tuple[Tensor, ...]:
         """dE/ds as far as it depends on parameters, and differentiable in them.
@@ -147,7 +144,9 @@ class EquilibriumModule(nn.Module, ABC, Generic[Batch]):
         A model without an energy gives minus its vector field.
         """
         leaves = tuple(s.detach().requires_grad_() for s in state)
-        return torch.autograd.grad(self.coupling(clamped, leaves).sum(), leaves, create_graph=True)
+        energies = self.coupling(clamped, leaves)
+        found = torch.autograd.grad(energies, leaves, torch.ones_like(energies), create_graph=True)
+        return tuple(slope.conj() for slope in found)  # of a complex state torch gives the conjugate
 
     def add_tangent_gradient(self, clamped: Batch, state: State, direction: State, weight: float) -> None:
         with torch.enable_grad():

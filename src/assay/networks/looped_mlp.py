@@ -149,7 +149,7 @@ class LoopedMLP(EquilibriumModule[ClampedLoop]):
     def slopes(self, clamped: ClampedLoop, state: State) -> tuple[Tensor, ...]:
         """Minus the vector field (dE/ds where there is an energy) without R'(h), which has no parameters in it."""
         (h,) = state
-        return (-(clamped.drive + h @ clamped.loop.t()),)
+        return (-(clamped.drive + h @ clamped.loop.t().to(h.dtype)),)
 
     def _normalised(self, weight: Tensor) -> Tensor:
         if not self.spectral_norm:

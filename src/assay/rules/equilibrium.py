@@ -10,6 +10,7 @@ The states are constants in step 3. Which steps use automatic differentiation is
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from assay.errors import InputError, expected, unknown
 from assay.protocols import Clamped, EquilibriumModel, Nudge, State
 from assay.rules.estimators import BPTT, Centered, Estimator, FiniteNudge, OneSided, Stencil, estimator
+from assay.rules.health import Health, HealthWarning, examine
 from assay.solving.relaxation import largest_change
 from assay.solving.solution import Solution, Status
 
@@ -32,6 +34,8 @@ class Step:
     loss: float
     free: Solution
     nudged: Solution | None
+    health: Health | None = None
+    """What reached each layer and what was left of it; None for backprop through time, which sends no nudge."""
 
     @property
     def residual(self) -> float:
@@ -72,6 +76,7 @@ class EqProp:
     on_divergence: Literal["raise", "record"]
     last: Step | None = field(init=False, repr=False, compare=False)
     """What happened in the latest call; None before the first."""
+    _complained: bool = field(init=False, repr=False, compare=False)
 
     def __init__(
         self, estimator: Estimator | str | None = None, *, nudge: str | None = None, beta: float | None = None,
@@ -88,7 +93,7 @@ class EqProp:
         if coordinates not in ("deviations", "states"):
             raise InputError(unknown("coordinates", coordinates, ("deviations", "states")))
         self.sweeps, self.tolerance, self.on_divergence = sweeps, tolerance, on_divergence
-        self.coordinates, self.last = coordinates, None
+        self.coordinates, self.last, self._complained = coordinates, None, False
 
     @property
     def nudge(self) -> str:
@@ -122,8 +127,24 @@ class EqProp:
                 nudged = (self._deviated if by_deviation else self._nudged)(network, clamped, free.value, y)
             else:
                 nudged = self._responded(network, clamped, free.value, y)
-        self.last = Step(float(loss), free.summary(), nudged.summary())
+            health = self._examined(model, free, nudged, float(loss))
+        self.last = Step(float(loss), free.summary(), nudged.summary(), health)
         return loss
+
+    def _examined(self, model: nn.Module, free: Solution, nudged: Solution, loss: float) -> Health:
+        """The health of this step; the first complaint of this rule is also a warning."""
+        finite = isinstance(self.estimator, FiniteNudge)
+        moved, coordinates = nudged.value, self.coordinates if finite else "deviations"
+        if coordinates == "states":
+            phases = len(moved[0]) // len(free.value[0])
+            moved = tuple(s.chunk(phases)[0] - f for s, f in zip(moved, free.value, strict=True))
+        names = getattr(model, "layer_names", None) or [f"layer {i + 1}" for i in range(len(moved))]
+        health = examine(names, free, nudged, moved=moved, resting=free.value, coordinates=coordinates,
+                         strength=abs(self.beta) if finite else 1.0, loss=loss)
+        if not self._complained and (complaint := health.complaint) is not None:
+            self._complained = True
+            warnings.warn(f"EqProp: {complaint} (said once; see rule.last.health)", HealthWarning, stacklevel=4)
+        return health
 
     def _responded(self, model: EquilibriumModel[Clamped], clamped: Clamped, free: State, y: Tensor) -> Solution:
         """The contrast in the limit of no nudge: the linear response of the free state."""

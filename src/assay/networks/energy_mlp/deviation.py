@@ -51,6 +51,7 @@ class DeviationSweep:
     """One sweep from the top down, with everything that stays the same computed beforehand."""
 
     def __init__(self, layers: Layers, drive: Tensor, free: State, target: Tensor, beta: Tensor) -> None:
+        self.real = layers
         self.layers = _as_complex(layers, beta.dtype) if beta.is_complex() else layers
         self.pull = Pull.towards(target, beta, layers.classes)
         phases = len(beta) // free[0].shape[-2]
@@ -81,7 +82,7 @@ class DeviationSweep:
         )
 
     def _response(self, layer: int, free: State, drive: Tensor, phases: int, strongest: float) -> Response:
-        layers = self.layers
+        layers = self.real
         unit = LINEAR_UNIT if layers.is_output(layer) else layers.activation
         excess = None if unit.smooth else _drive(layers, layer, free, drive).sub_(free[layer])
         scale = layers.gamma ** (layers.depth - 1 - layer)

@@ -7,7 +7,7 @@ layer l adds, to the force on l and on each parent,
     downwards   gamma^(l-p) [ J(s_p + d_p)^T (s_l + d_l) - J(s_p)^T s_l ] / gamma^(L-p)
 
 For a linear link both are J and J^T of the u themselves. A curved one is integrated along the deviation by Gauss' rule,
-each node one forward-mode derivative of the link, and its reverse (``torch.func.vjp`` over ``jvp``) for the transpose.
+each node one forward-mode derivative of the link upwards, and the curvature of its transpose downwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.func import jvp, vjp
+from torch.func import jvp
 
 from assay.networks.energy_net.graph import INPUT, Split, Unit
 from assay.networks.energy_net.links import Conditions, Link
@@ -94,20 +94,10 @@ class DeviationSweep:
         for node, weight in zip(*self.nodes, strict=True):
             points = tuple(s + node * d for s, d in zip(below, shift, strict=True))
             above = self.resting[child] + node * scale * moved
-            total.add_(self._bent(unit.link, points, along, above, moved)[place], alpha=weight)
+            bent = unit.link.curvature(points, along, above, self.conditions, phases=self.phases)[place]
+            straight = unit.link.transpose(points, moved, self.conditions, phases=self.phases)[place]
+            total.add_(bent, alpha=weight).add_(straight, alpha=weight)
         return total
-
-    def _bent(
-        self, link: Link, points: State, along: State, above: Tensor, moved: Tensor
-    ) -> tuple[Tensor, ...]:
-        """d/dt of J(s + t d)^T (v + t u): the curvature of the link against v, and its transpose of u.
-
-        Reverse over forward mode, d/ds <J(s) d, v>: the derivative of a gradient is symmetric, and few operations of
-        torch have a forward derivative of their backward pass.
-        """
-        _, pull = vjp(lambda *s: jvp(lambda *at: link(at, self.conditions, phases=self.phases), s, along), *points)
-        found = pull((moved.conj(), above.conj()))
-        return tuple(g.conj() for g in found)
 
     def _transpose(self, child: int, unit: Unit) -> Callable[[Tensor], tuple[Tensor, ...]]:
         """J^T of a linear link from one graph of it, kept for all sweeps of this batch."""
@@ -152,18 +142,21 @@ class DeviationSweep:
 
 def change_of_product(
     link: Link, below: State, above: Tensor, shift: State, along: State, moved: Tensor, *, conditions: Conditions,
-    nodes: Nodes, linear: Callable[[Sequence[Tensor]], Tensor] | None, total: bool = True,
+    nodes: Nodes, linear: Callable[[Sequence[Tensor]], Tensor] | None,
 ) -> Tensor:
-    """The change of <s_l, F(s_p)> of each row, in units of the layer above: differentiable in the link's parameters.
+    """The change of <s_l, F(s_p)>, in units of the layer above: differentiable in the link's parameters.
 
-    <u_l, F(s_p + d_p)> + <s_l, F(s_p + d_p) - F(s_p)> in those units; without ``total`` the first at s_p alone.
+    <u_l, F(s_p + d_p)> + <s_l, F(s_p + d_p) - F(s_p)> in those units. The second is an integral of <J^T s_l, d_p>.
     """
-    at = [s + d for s, d in zip(below, shift, strict=True)] if total else list(below)
-    first = (moved * link(at, conditions)).flatten(1).sum(1)
+    total = (moved * link([s + d for s, d in zip(below, shift, strict=True)], conditions)).sum()
     if linear is not None:
-        return first + (above * linear(along)).flatten(1).sum(1)
-    bent = _integral(lambda *s: link(s, conditions), below, shift, along, nodes)
-    return first + (above * bent).flatten(1).sum(1)
+        return total + (above * linear(along)).sum()
+    for node, weight in zip(*nodes, strict=True):
+        points = [s + node * d for s, d in zip(below, shift, strict=True)]
+        heard = link.transpose(points, above, conditions)
+        for h, d in zip(heard, along, strict=True):
+            total = total + weight * (h * d).sum()
+    return total
 
 
 def _integral(

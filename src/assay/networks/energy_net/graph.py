@@ -114,7 +114,7 @@ def _link(output: fx.Node, places: dict[fx.Node, int], modules: dict[str, nn.Mod
     return Link(ordered, output, tuple(sources), modules), tuple(places[node] for node in sources)
 
 
-class _Tracer(fx.Tracer):  # type: ignore[misc]
+class _Tracer(fx.Tracer):
     """Looks into containers and, unless that fails, into a user's own modules."""
 
     def __init__(self, *, open_all: bool) -> None:

@@ -25,6 +25,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 
 from assay.errors import expected
+from assay.solving.tangent import load_forward_mode
 
 SHAPES = ("size", "dim", "shape", getattr, len)
 """Questions about a tensor rather than computations with it."""
@@ -100,17 +101,42 @@ class Link:
         self, below: Sequence[Tensor], cotangent: Tensor, conditions: Conditions, *, phases: int = 1
     ) -> tuple[Tensor, ...]:
         """J^T v at the states ``below``, one tensor for each; complex tensors take the analytic continuation."""
-        _, pull = vjp(lambda *s: self(s, conditions, phases=phases), *below)
+        load_forward_mode()
+        _, pull, *_ = vjp(lambda *s: self(s, conditions, phases=phases), *below)
         if cotangent.is_complex():
             return tuple(g.conj() for g in pull(cotangent.conj()))
         return cast("tuple[Tensor, ...]", pull(cotangent))
+
+    def transpose_now(
+        self, below: Sequence[Tensor], cotangent: Tensor, conditions: Conditions, *, phases: int = 1
+    ) -> tuple[Tensor, ...]:
+        """The same for tensors that nothing differentiates: without the overhead of a composable transform."""
+        if cotangent.is_complex():
+            return self.transpose(below, cotangent, conditions, phases=phases)
+        with torch.enable_grad():
+            leaves = [s.detach().requires_grad_() for s in below]
+            out = self(leaves, conditions, phases=phases)
+        found = torch.autograd.grad(out, leaves, cotangent, allow_unused=True)
+        return tuple(torch.zeros_like(s) if g is None else g for g, s in zip(found, below, strict=True))
+
+    def curvature(
+        self, below: Sequence[Tensor], along: Sequence[Tensor], cotangent: Tensor, conditions: Conditions, *,
+        phases: int = 1,
+    ) -> tuple[Tensor, ...]:
+        """The derivative of J^T v along a direction. It is symmetric, so it is the transpose of J^T v itself.
+
+        Reverse over reverse mode: the forward derivative of a backward pass is missing for group normalisation, and
+        the reverse of torch's forward derivative of layer normalisation is wrong (torch 2.13).
+        """
+        _, pull, *_ = vjp(lambda *s: self.transpose(s, cotangent, conditions, phases=phases), *below)
+        return tuple(g.conj() for g in pull(tuple(d.conj() for d in along)))
 
     def _run(
         self, node: fx.Node, values: dict[fx.Node, Any], conditions: Conditions, winners: dict[str, Tensor] | None,
         bare: bool,
     ) -> Any:
-        args = fx.node.map_arg(node.args, lambda n: values[n])
-        options = fx.node.map_arg(node.kwargs, lambda n: values[n])
+        args: Any = fx.node.map_arg(node.args, lambda n: values[n])
+        options: Any = fx.node.map_arg(node.kwargs, lambda n: values[n])
         if node.op == "get_attr":
             return self._attribute(node)
         if node.op == "call_method":
@@ -175,7 +201,13 @@ def _call(module: nn.Module, args: Any, options: Any, *, first: bool) -> Any:
     dtype = x.dtype if is_complex else None
     held = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     changed = {n: p.to(dtype) for n, p in module.named_parameters()} if dtype else dict(module.named_parameters())
-    return functional_call(module, {**changed, **held}, args, options)
+    try:
+        return functional_call(module, {**changed, **held}, args, options)
+    except (NotImplementedError, RuntimeError) as error:
+        if not is_complex:
+            raise
+        raise expected("links with a complex extension for a holomorphic nudge", given=type(module).__name__,
+                       do="use another estimator, for instance EqProp() or nudge='tangent'") from error
 
 
 def _maximum(module: nn.Module, x: Tensor, name: str, winners: dict[str, Tensor] | None, bare: bool) -> Tensor:

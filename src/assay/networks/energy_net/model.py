@@ -11,9 +11,9 @@ and the credit travels as backprop's does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +22,17 @@ from torch.nn import functional
 from assay.errors import InputError, expected, unknown
 from assay.networks.energy_net.deviation import AT_THE_START, DeviationSweep, Nodes, change_of_product
 from assay.networks.energy_net.graph import INPUT, Unit, split
-from assay.networks.energy_net.links import Conditions
+from assay.networks.energy_net.links import Conditions, Link
 from assay.networks.equilibrium import EquilibriumModule, add_to_grad, check_classes, softmax
 from assay.protocols import Nudge, State
 from assay.solving.deviation import Units, gauss, relax_deviations
-from assay.solving.relaxation import check_finite
-from assay.solving.responses import response
+from assay.solving.relaxation import check_finite, relax
+from assay.solving.responses import Response, response
 from assay.solving.solution import Solution
 
 LOSSES = ("cross-entropy", "mse")
+Transpose = Callable[..., tuple[Tensor, ...]]
+"""``Link.transpose``, or its quicker twin where nothing differentiates the result."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         # The links hold the modules of the network: a copy must be cut anew.
         import copy
 
-        twin = EnergyNet(copy.deepcopy(self.net, memo), gamma=self.gamma, loss=self.loss, classes=self.classes,
+        twin = type(self)(copy.deepcopy(self.net, memo), gamma=self.gamma, loss=self.loss, classes=self.classes,
                          sweeps=self.sweeps, tolerance=self.tolerance)
         memo[id(self)] = twin
         return twin.train(self.training) if self.training != twin.training else twin
@@ -89,6 +91,11 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     @property
     def loss_scale(self) -> float:
         return self.gamma**self.parts.levels
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """The units by their names in the network."""
+        return tuple(unit.name for unit in self.parts.units)
 
     def feedforward(self) -> nn.Module:
         """The limit gamma -> 0: the network itself."""
@@ -118,12 +125,27 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
 
     def sweep(self, clamped: ClampedNet, state: State, nudge: Nudge | None = None) -> State:
         """Free sweeps go up, nudged sweeps down."""
+        return self._swept(clamped, state, nudge, Link.transpose)
+
+    def relax(
+        self, clamped: ClampedNet, state: State | None, *, sweeps: int, tolerance: float | None = None,
+        nudge: Nudge | None = None, trace: bool = False,
+    ) -> Solution:
+        with torch.no_grad():
+            state = self.start(clamped) if state is None else state
+            return relax(lambda s: self._swept(clamped, s, nudge, Link.transpose_now), state, sweeps=sweeps,
+                         tolerance=tolerance, trace=trace)
+
+    def _swept(self, clamped: ClampedNet, state: State, nudge: Nudge | None, transpose: Transpose) -> State:
         new, order = list(state), range(len(state))
         for index in order if nudge is None else reversed(order):
-            new[index] = self.parts.units[index].activation.function(self._drive(index, clamped, new, nudge))
+            drive = self._drive(index, clamped, new, nudge, transpose)
+            new[index] = self.parts.units[index].activation.function(drive)
         return tuple(new)
 
-    def _drive(self, index: int, clamped: ClampedNet, state: Sequence[Tensor], nudge: Nudge | None) -> Tensor:
+    def _drive(
+        self, index: int, clamped: ClampedNet, state: Sequence[Tensor], nudge: Nudge | None, transpose: Transpose
+    ) -> Tensor:
         unit, phases, conditions = self.parts.units[index], clamped.phases, clamped.conditions
         if unit.constant:
             drive = clamped.drive(index).to(state[index].dtype)
@@ -133,20 +155,23 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         for child in self.parts.children(index):
             above = self.parts.units[child]
             below = [self._at(p, clamped.x, state) for p in above.parents]
-            heard = above.link.transpose(below, state[child], conditions, phases=phases)[above.parents.index(index)]
+            heard = transpose(above.link, below, state[child], conditions, phases=phases)[above.parents.index(index)]
             drive = drive + self.gamma ** (above.level - unit.level) * heard
         if nudge is not None and index in self.parts.readers:
-            pulls = self._pulls(state, nudge, conditions, phases)
+            pulls = self._pulls(state, nudge, conditions, phases, transpose)
             drive = drive + self.gamma ** (self.parts.levels - unit.level) * pulls[index]
         return drive
 
-    def _pulls(self, state: Sequence[Tensor], nudge: Nudge, conditions: Conditions, phases: int) -> dict[int, Tensor]:
+    def _pulls(
+        self, state: Sequence[Tensor], nudge: Nudge, conditions: Conditions, phases: int, transpose: Transpose
+    ) -> dict[int, Tensor]:
         """beta times minus the gradient of the loss with respect to each unit the output is read from."""
         readers = self.parts.readers
         below = [state[p] for p in readers]
         error = self._error(self.parts.readout(below, conditions, phases=phases), nudge.target)
         weighted = nudge.beta.view(-1, *[1] * (error.dim() - 1)) * error
-        return dict(zip(readers, self.parts.readout.transpose(below, weighted, conditions, phases=phases), strict=True))
+        found = transpose(self.parts.readout, below, weighted, conditions, phases=phases)
+        return dict(zip(readers, found, strict=True))
 
     def _error(self, logits: Tensor, target: Tensor) -> Tensor:
         """Minus the gradient of the loss of each row with respect to the output, analytic in the output."""
@@ -218,13 +243,13 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     ) -> Solution:
         phases, dtype, limit = len(nudge.beta) // len(free[0]), nudge.beta.dtype, nodes is AT_THE_START
         resting = tuple(torch.cat([layer] * phases).to(dtype) if phases > 1 else layer.to(dtype) for layer in free)
-        responses = []
+        responses: list[Response] = []
         for index, unit in enumerate(self.parts.units):
             if limit:
                 responses.append(_Slope(unit.activation.slope(free[index])))
                 continue
             needs = not unit.activation.smooth and not unit.activation.leak
-            excess = self._drive(index, clamped, free, None) - free[index] if needs else None
+            excess = self._drive(index, clamped, free, None, Link.transpose_now) - free[index] if needs else None
             responses.append(response(unit.activation, free[index], scale=self._scale(unit), phases=phases,
                                       strongest=strongest, excess=excess, rows=0))
 
@@ -233,11 +258,13 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
             for p in () if limit else self.parts.readers:
                 moved = units[p]
                 at[p] = at[p] if moved is None else at[p] + self._scale(self.parts.units[p]) * moved
-            return self._pulls(at, nudge, clamped.conditions, phases)
+            return self._pulls(at, nudge, clamped.conditions, phases, Link.transpose_now)
 
         sweep = DeviationSweep(self.parts, self.gamma, resting, clamped.conditions, responses, pull, nodes, phases)
         found = relax_deviations(sweep, len(free), sweeps=sweeps, tolerance=tolerance, like=resting[0])
-        value = tuple(torch.zeros_like(s) if u.shape != s.shape else u for u, s in zip(found.value, resting, strict=True))
+        # A layer the nudge never reaches has no deviation of its own shape.
+        pairs = zip(found.value, resting, strict=True)
+        value = tuple(u if u.shape == s.shape else torch.zeros_like(s) for u, s in pairs)
         return replace(found, value=value)
 
     def add_deviation_gradient(
@@ -246,14 +273,15 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         scaled = tuple(self._scale(unit) * u for unit, u in zip(self.parts.units, deviation, strict=True))
         for phase, coefficient in enumerate(coefficients):
             moved, shift = (tuple(u.chunk(len(coefficients))[phase] for u in each) for each in (deviation, scaled))
-            self._add_changes(clamped, free, moved, shift, -coefficient, gauss(order), total=True)
+            self._add_changes(clamped, free, moved, shift, -coefficient, gauss(order))
 
     def add_tangent_gradient(self, clamped: ClampedNet, state: State, direction: State, weight: float) -> None:
         units = tuple(d / self._scale(unit) for unit, d in zip(self.parts.units, direction, strict=True))
-        self._add_changes(clamped, state, units, direction, -weight * self.loss_scale, AT_THE_START, total=False)
+        still = tuple(torch.zeros_like(d) for d in direction)
+        self._add_changes(clamped, state, units, still, -weight * self.loss_scale, AT_THE_START)
 
     def _add_changes(
-        self, clamped: ClampedNet, free: State, moved: State, shift: State, factor: complex, nodes: Nodes, *, total: bool
+        self, clamped: ClampedNet, free: State, moved: State, shift: State, factor: complex, nodes: Nodes
     ) -> None:
         """Add ``factor`` times the change of the coupling of every link, over loss_scale, to its parameters."""
         for index, unit in enumerate(self.parts.units):
@@ -262,18 +290,17 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
                 continue
             with torch.enable_grad():
                 if unit.constant:
-                    rows = (moved[index] * unit.link([clamped.x], clamped.conditions)).flatten(1).sum(1)
+                    change = (moved[index] * unit.link([clamped.x], clamped.conditions)).sum()
                 else:
-                    rows = self._change(clamped, unit, index, free, moved, shift, nodes, total)
-                value = (factor * rows).sum()
+                    change = self._change(clamped, unit, index, free, moved, shift, nodes)
+                value = factor * change
                 gradients = torch.autograd.grad(value.real if value.is_complex() else value, parameters,
                                                 allow_unused=True)
             used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
             add_to_grad([p for p, _ in used], [g for _, g in used])
 
     def _change(
-        self, clamped: ClampedNet, unit: Unit, index: int, free: State, moved: State, shift: State, nodes: Nodes,
-        total: bool,
+        self, clamped: ClampedNet, unit: Unit, index: int, free: State, moved: State, shift: State, nodes: Nodes
     ) -> Tensor:
         below, dtype = [self._at(p, clamped.x, free) for p in unit.parents], moved[index].dtype
         winners: dict[str, Tensor] = {}
@@ -286,7 +313,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
                       for p, level in zip(unit.parents, levels, strict=True))
         return change_of_product(
             unit.link, tuple(s.to(dtype) for s in below), free[index].to(dtype), tuple(shift[p] for p in unit.parents),
-            along, moved[index], conditions=clamped.conditions, nodes=nodes, total=total,
+            along, moved[index], conditions=clamped.conditions, nodes=nodes,
             linear=(lambda u: unit.link(u, clamped.conditions, winners=winners, bare=True)) if linear else None,
         )
 
@@ -307,8 +334,9 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         return x if len(state) == 0 or len(state[0]) == len(x) else torch.cat([x] * (len(state[0]) // len(x)))
 
 
+@final
 @dataclass(frozen=True)
-class _Slope:
+class _Slope(Response):
     """The linear response of the limit."""
 
     slope: Tensor
