@@ -1,6 +1,7 @@
 """Assay tells how much of a claim about a neural network or a learning rule is true.
 
-Every public name is loaded on first use (PEP 562), so importing assay never imports torch.
+Every public name is loaded on first use (PEP 562), so importing assay never imports torch. The distribution is called
+assay-ml: that word in this file is how ``assay_ml`` tells it from the packages of others that are called assay.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from assay_ml import warn_of_rivals
+
 __version__ = "0.1.0"
+warn_of_rivals()
 
 _HOMES = {
     "verify": "assay.studies.verification",
@@ -24,6 +28,8 @@ _HOMES = {
     "compare": "assay.reports",
     "audit_credit": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
+    "audit_dependence": "assay.audits.dependence",
+    "assert_depends": "assay.audits.dependence",
     "audit_stability": "assay.audits.equilibrium.stability",
     "audit_kernel": "assay.audits.equilibrium.kernel",
     "audit_gradient": "assay.audits.equilibrium.gradient",
@@ -35,7 +41,7 @@ _HOMES = {
     "train": "assay.learning",
     "AssayError": "assay.errors",
 }
-_SUBMODULES = ("models", "tasks", "symmetry", "stats", "errors", "results")
+_SUBMODULES = ("models", "tasks", "symmetry", "dependence", "stats", "errors", "results")
 
 __all__ = [*_HOMES, *_SUBMODULES]
 

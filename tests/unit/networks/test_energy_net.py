@@ -192,6 +192,17 @@ def test_regression_takes_real_targets_and_is_exact():
         EqProp().backward(model, batch(5), Y)
 
 
+def test_a_copy_and_a_saved_model_have_links_of_their_own(tmp_path):
+    model, x = EnergyNet(drawn(LINKS["linear"]()[0]), gamma=0.2), batch(5)
+    torch.save(model, tmp_path / "model.pt")
+    for twin in (copy.deepcopy(model), torch.load(tmp_path / "model.pt", weights_only=False)):
+        before = model(x)
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter.zero_()
+        assert torch.equal(model(x), before) and not bool(twin(x).any())
+
+
 def test_tokens_enter_through_an_embedding():
     net = nn.Sequential(nn.Embedding(7, 6), nn.Flatten(), nn.Linear(18, 6), nn.Tanh(), nn.Linear(6, 4))
     tokens = torch.randint(0, 7, (6, 3), generator=torch_generator(0, "tokens"))

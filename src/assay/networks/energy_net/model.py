@@ -79,14 +79,13 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         self.net, self.gamma, self.loss = net, gamma, loss
         self.parts = parts
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> EnergyNet:
-        # The links hold the modules of the network: a copy must be cut anew.
-        import copy
+    def __getstate__(self) -> dict[str, Any]:
+        # The links hold the modules of the network and are cut anew: in a copy, in another process, after loading.
+        return {name: value for name, value in self.__dict__.items() if name != "parts"}
 
-        twin = type(self)(copy.deepcopy(self.net, memo), gamma=self.gamma, loss=self.loss, classes=self.classes,
-                         sweeps=self.sweeps, tolerance=self.tolerance)
-        memo[id(self)] = twin
-        return twin.train(self.training) if self.training != twin.training else twin
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.parts = split(self.net)
 
     @property
     def loss_scale(self) -> float:

@@ -33,7 +33,7 @@ def test_bench_takes_several_rules_after_one_flag_and_leaves_a_report(tmp_path: 
     code, text = call("bench", "blobs", "--rules", "eqprop", "dfa", "--seeds", "1", *SMALL, "--workers", "1",
                       "--out", str(tmp_path / "run"))
     run = load_run(tmp_path / "run")
-    assert [f.name for f in run.findings] == ["blobs/eqprop/mlp", "blobs/dfa/mlp"]
+    assert [f.name for f in run.findings] == ["blobs/eqprop/mlp", "blobs/dfa-layer/mlp"]
     assert code == run.verdict.exit_code == 3
     assert (tmp_path / "run" / "index.html").exists()
     assert "blobs" in text
@@ -45,7 +45,7 @@ def test_an_unknown_task_is_an_error_of_one_line(tmp_path: Path) -> None:
 
 
 def test_tune_prints_what_it_chose_and_writes_settings_and_report(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
+    pytest.importorskip("optuna", reason="needs the [tune] extra")
     code, text = call("tune", "blobs", "--trials", "2", "--storage", f"sqlite:///{tmp_path / 't.sqlite'}", *SMALL,
                       "--train-items", "200", "--save", str(tmp_path / "blobs.json"), "--out", str(tmp_path / "report"))
     assert code == 0

@@ -18,12 +18,14 @@ from torch import Tensor
 from assay.audits.symmetry.explain.candidates import Conjugate, candidates, moving_parts
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.layout import jittered
-from assay.audits.symmetry.locate.trace import Event, Pass, record
-from assay.audits.symmetry.measure.rounding import VANISHES, is_constant
+from assay.audits.symmetry.measure.rounding import is_constant
 from assay.audits.symmetry.representations.base import Linear, Representation
-from assay.audits.symmetry.subject import Leaves, Precision, Subject
+from assay.audits.symmetry.subject import Subject
 from assay.errors import InputError
+from assay.probe.rounding import VANISHES
+from assay.probe.subject import Leaves, Precision
+from assay.probe.trace import Event, Pass, record
+from assay.probe.values import jittered
 from assay.seeding import torch_generator
 
 CLOSE = 0.01
@@ -80,6 +82,8 @@ class Location:
     elements: Elements
     here: Traced
     there: list[Traced]
+    group: Group
+    """The group with the sizes of the case that was traced."""
 
     @property
     def module(self) -> str | None:
@@ -137,7 +141,7 @@ def locate(subject: Subject, generator: str, case: int, rows: list[int], element
     first = next((place for place in places if not place.consistent), None)
     first = first or next((place for place in places if not place.fits), None)
     unexpected = next((place for place in places if not place.fits or _unusual(place.representation)), None)
-    return Location(generator, tuple(places), first, unexpected, elements, here, there)
+    return Location(generator, tuple(places), first, unexpected, elements, here, there, group)
 
 
 def _inputs(subject: Subject, case: int, rows: list[int]) -> list[Leaves]:
@@ -146,7 +150,7 @@ def _inputs(subject: Subject, case: int, rows: list[int]) -> list[Leaves]:
         size = subject.batch(case)
         return [[x[rows] if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x in leaves]]
     generator = torch_generator(subject.seed, "variants")
-    return [leaves, *[jittered(subject, leaves, generator) for _ in range(VARIANTS - 1)]]
+    return [leaves, *[jittered(leaves, generator) for _ in range(VARIANTS - 1)]]
 
 
 def _moved(subject: Subject, leaves: Leaves, element: Elements) -> Leaves:
@@ -304,7 +308,7 @@ def _gram(h: Tensor, centre: bool) -> Tensor:
     flat = h.reshape(*h.shape[:2], -1)
     if centre:
         flat = flat - flat.mean(dim=1, keepdim=True)
-    return flat @ flat.mT
+    return flat @ flat.mH
 
 
 def _orthogonal(elements: Elements, moving: list[str]) -> bool:
