@@ -28,6 +28,11 @@ class Cifar:
 
     def batch(self, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Training images ``index``, each shifted by up to 4 pixels and mirrored with probability 1/2, normalised."""
+        pixels, y = self.augmented(index, generator)
+        return normalised(pixels), y
+
+    def augmented(self, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The same images as bytes."""
         count, side = len(index), 32 + 2 * PAD
         shift = torch.randint(2 * PAD + 1, (2, count, 1), generator=generator)
         mirror = torch.randint(2, (count, 1), generator=generator).bool()
@@ -36,8 +41,7 @@ class Cifar:
         columns = torch.where(mirror, 31 - along, along) + shift[1]
         corner = index[:, None] * (3 * side * side) + torch.arange(3) * (side * side)
         flat = corner[:, :, None, None] + (rows[:, :, None] + columns[:, None, :])[:, None]
-        pixels = self.padded.view(-1).take(flat)
-        return normalised(pixels), self.y[index]
+        return self.padded.view(-1).take(flat), self.y[index]
 
 
 def load(folder: str | None = None, *, classes: int = 10) -> Cifar:
