@@ -80,12 +80,14 @@ def run_search(runs: Sequence[ReadingRun], *, store: Path, records: Path, data: 
                           notify=lambda event: None):
         if result.record is None:
             failed += 1
-            print(f"{result.cell.label}: {result.failure.message if result.failure else 'no result'}", file=sys.stderr)
+            said = result.failure.message if result.failure else "no result"
+            sys.stderr.write(f"{result.cell.label}: {said}\n")
             continue
         text = json.dumps(_rounded(dict(result.record)), indent=1) + "\n"
         (records / f"{result.cell.label}.json").write_text(text, encoding="utf-8")
-        print(f"{result.cell.label}: accuracy {result.record['accuracy']:.3f}, "
-              f"|h_L| {result.record['norms'][-1]:.3g}", flush=True)
+        sys.stdout.write(f"{result.cell.label}: accuracy {result.record['accuracy']:.3f}, "
+                         f"|h_L| {result.record['norms'][-1]:.3g}\n")
+        sys.stdout.flush()
     return failed
 
 
