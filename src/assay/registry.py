@@ -26,7 +26,9 @@ class Track:
     """A numbered, named claim and how it is tested.
 
     ``kind`` says what evidence means: a statistical claim needs seeds, a deterministic one inputs and precisions.
-    ``sources`` are the packages whose code enters the content hash of every cell: results of older code are not reused.
+    The content hash of every cell covers all code that the track's module can import (``assay.engine.identity``) and
+    the versions of the packages it imports; ``sources`` adds modules that cannot be seen there (loaded by a computed
+    name), ``extras`` distributions that are used without an import.
     """
 
     number: int
@@ -38,6 +40,7 @@ class Track:
     kind: Literal["statistical", "deterministic"]
     version: int
     sources: tuple[str, ...]
+    extras: tuple[str, ...]
     module: str
     timeout: float
 
@@ -127,7 +130,8 @@ def track(
     experiment: str = "",
     kind: Literal["statistical", "deterministic"] = "statistical",
     version: int = 1,
-    sources: Iterable[str] = ("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving"),
+    sources: Iterable[str] = (),
+    extras: Iterable[str] = (),
     timeout: float = 3600.0,
 ) -> Callable[[Body], Body]:
     """Register the decorated class as a track; see ``assay.protocols.TrackBody`` for what it provides.
@@ -167,6 +171,7 @@ def track(
                 kind=kind,
                 version=version,
                 sources=tuple(sources),
+                extras=tuple(extras),
                 module=body.__module__,
                 timeout=timeout,
             )

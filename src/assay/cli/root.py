@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from assay.cli.older import spelt_out
+
 
 class Interrupted(Exception):
     """Ctrl-C inside a command; the framework would end it without a word."""
@@ -19,6 +21,9 @@ class NobodyReads(Exception):
 class Commands(TyperGroup):
     """All commands; hands interruptions and broken pipes to ``assay.cli.main`` under names the framework ignores."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spelt_out(args))
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -30,9 +35,14 @@ class Commands(TyperGroup):
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from assay import __version__
+        import assay
+        from assay_ml import DO_THIS, HOME, replaced, rivals
 
-        typer.echo(f"assay {__version__}")
+        typer.echo(f"assay {assay.__version__} (assay-ml) from {HOME}")
+        if others := rivals():
+            typer.echo(f"{', '.join(others)} installs a package named assay here too. {DO_THIS}", err=True)
+        if files := replaced():
+            typer.echo(f"{len(files)} files are not as installed, the first is {files[0]}. {DO_THIS}", err=True)
         raise typer.Exit
 
 

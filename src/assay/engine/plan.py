@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from assay.errors import InputError
@@ -35,36 +32,3 @@ def content_key(identity: Mapping[str, Any]) -> str:
 def run_id(now: datetime, **identity: Any) -> str:
     """The name of a run begun ``now``: the time for people, a digest of what was asked so that two never share one."""
     return f"{now:%Y%m%d-%H%M%S}-{content_key({**identity, 'at': now.isoformat()})[:6]}"
-
-
-def fingerprint(modules: Iterable[str]) -> str:
-    """A digest of the source code of modules and packages (with all their files), without importing them.
-
-    It goes into every cell's key, so that a result is never answered by code that has since changed.
-    """
-    digest = hashlib.sha256()
-    for name in sorted(set(modules)):
-        digest.update(name.encode())
-        digest.update(_source_digest(name).encode())
-    return digest.hexdigest()[:16]
-
-
-@cache
-def _source_digest(name: str) -> str:
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None:
-        return "absent"
-    files: list[Path] = []
-    if spec.submodule_search_locations:
-        for folder in spec.submodule_search_locations:
-            files += sorted(p for p in Path(folder).rglob("*") if p.suffix in {".py", ".json"} and p.is_file())
-    elif spec.origin:
-        files = [Path(spec.origin)]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.name.encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()

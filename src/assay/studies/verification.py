@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import sys
 import time
@@ -10,7 +9,6 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from assay import stats
 from assay.engine import LocalExecutor, Store, capture, content_key, describe_grouping, execute, fingerprint, run_id
@@ -30,6 +28,7 @@ from assay.protocols import (
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
 from assay.seeding import seeds_of
+from assay.studies.measure import CELL, TOGETHER, measure_cell, measure_together, trial_of
 
 DEFAULT_ROOT = Path("assay-runs")
 
@@ -111,7 +110,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     have ``measure_together(trials)``, which returns their records, each what ``measure`` would return, and
     ``siblings(trial)``, which names the trials that may go with this one (None: it goes alone).
     """
-    code = fingerprint([*track.sources, track.module, "assay.seeding"])
+    code = fingerprint([CELL.partition(":")[0], track.module, *track.sources], extras=track.extras)
     data_hash = getattr(track.body, "data_hash", None)
     resources = getattr(track.body, "resources", None)
     siblings = getattr(track.body, "siblings", None)
@@ -135,7 +134,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
         cells.append(
             Cell(
                 key=content_key(identity),
-                target="assay.studies.verification:measure_cell",
+                target=CELL,
                 payload=payload,
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
@@ -153,25 +152,7 @@ def _together(track: Track, trial: Trial, family: str | None) -> Together | None
         return None
     # Trials of one call share the budget and the configuration, whatever the track says.
     identity = {"track": track.number, "family": family, "budget": trial.budget, "config": dict(trial.config)}
-    return Together("assay.studies.verification:measure_together", content_key(identity))
-
-
-def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one trial; called by name inside a worker process."""
-    importlib.import_module(payload["module"])
-    track = registry.tracks[payload["track"]]
-    return dict(track.body.measure(_trial(payload)))
-
-
-def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Run trials of one track that its body can measure together; called by name inside a worker process."""
-    importlib.import_module(payloads[0]["module"])
-    body: Any = registry.tracks[payloads[0]["track"]].body
-    return [dict(record) for record in body.measure_together([_trial(payload) for payload in payloads])]
-
-
-def _trial(payload: Mapping[str, Any]) -> Trial:
-    return Trial(arm=payload["arm"], seed=payload["seed"], budget=payload["budget"], config=payload["config"])
+    return Together(TOGETHER, content_key(identity))
 
 
 def _run(
@@ -227,7 +208,7 @@ def _run(
 
 def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) -> Finding:
     """The finding of one track from the results of its cells, with the central guards applied."""
-    outcomes = Outcomes(tuple(Outcome(_trial(r.cell.payload), r.record, r.failure, r.seconds) for r in results))
+    outcomes = Outcomes(tuple(Outcome(trial_of(r.cell.payload), r.record, r.failure, r.seconds) for r in results))
     seconds = sum(result.seconds for result in results)
     failures = outcomes.failures
     try:
@@ -246,7 +227,8 @@ def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) 
         )
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
-    return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=seeds)
+    finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=seeds)
+    return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})
 
 
 def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: float) -> Finding:
@@ -254,6 +236,7 @@ def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: f
         update={
             "number": track.number,
             "name": track.name,
+            "title": track.title,
             "subject": finding.subject or track.title,
             "claim": track.claim,
             "experiment": finding.experiment or track.experiment,

@@ -125,6 +125,15 @@ def data_root(root: str | Path | None = None) -> Path:
     return Path(cache).expanduser() / "assay" / "data"
 
 
+def missing(name: str, file: str, *, root: str | Path | None = None) -> MissingData:
+    """The error for a file that is not there: where it was looked for and the command that gets it."""
+    where, command = data_root(root), f"assay data fetch {name}" + (f" --data {root}" if root is not None else "")
+    return MissingData(
+        f"{name} is not under {where} ({file} is missing); run: {command}"
+        f" (or set {ENVIRONMENT_NAME} to a folder that has {find_dataset(name).folder}/)"
+    )
+
+
 def locate(name: str, file: DataFile, *, root: str | Path | None = None) -> Path | None:
     """Where a file of a dataset lies, plain or gzipped, in Assay's or torchvision's layout; None if nowhere."""
     dataset, base = find_dataset(name), data_root(root)
@@ -161,11 +170,7 @@ def read_images(name: str, *, root: str | Path | None = None) -> Images:
     for file in dataset.files:
         path = locate(name, file, root=root)
         if path is None:
-            where = data_root(root)
-            raise MissingData(
-                f"{name} is not under {where} ({file.name} is missing); run: assay data fetch {name}"
-                f" (or set {ENVIRONMENT_NAME} to a folder that has {dataset.folder}/)"
-            )
+            raise missing(name, file.name, root=root)
         places.append((str(path), path.stat().st_mtime_ns, path.stat().st_size))
     return _read_cached(name, tuple(places))
 

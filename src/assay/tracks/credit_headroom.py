@@ -31,7 +31,6 @@ SUBJECT = "Backprop on digits"
     "credit-headroom",
     claim="On a task without headroom the published depth check fails backprop; ours says that nothing can be decided.",
     title="Who fails where depth cannot help?",
-    sources=training.SOURCES,
     timeout=600.0,
 )
 class Headroom:

@@ -35,7 +35,6 @@ SUBJECT = "Block-level DFA with a penalty, on digits"
     "credit-penalty",
     claim="A penalty on what blocks write stops the stream from growing, but does not make trained blocks useful.",
     title="The penalty removes mode 1 but not mode 2",
-    sources=training.SOURCES,
     timeout=600.0,
 )
 class Penalty:

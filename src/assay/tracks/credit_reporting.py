@@ -27,7 +27,6 @@ SUBJECT = "Block-level DFA on digits"
     "credit-standard-reporting",
     claim="Accuracy and cosine accept a net whose trained blocks are worse than frozen ones; the protocol does not.",
     title="What accuracy and gradient cosine miss",
-    sources=training.SOURCES,
     timeout=600.0,
 )
 class StandardReporting:

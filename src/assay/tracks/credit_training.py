@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 WIDTH, DEPTH, EPOCHS, BATCH, RATE = 32, 4, 10, 64, 0.03
 BATCH_AUDITED = 128
-SOURCES = (
-    "assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.probe",
-    "assay.solving", "assay.audits.credit", "assay.tracks.credit_training",
-)
 BELOW_FROZEN = Region(high=0.0)
 """Where the gap of an arm lies whose trained blocks do worse than blocks left as they were."""
 

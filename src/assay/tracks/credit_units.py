@@ -35,7 +35,6 @@ SAME = 0.99
     claim="The published reference check changes its answer when the stream is measured in other units; ours does not.",
     title="The published D2 depends on units",
     kind="deterministic",
-    sources=training.SOURCES,
     timeout=600.0,
 )
 class Units:

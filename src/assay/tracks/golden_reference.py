@@ -27,7 +27,6 @@ SWEEPS, BETA = (30, 10), 0.2
     claim="Every kernel matches the NumPy reference to within numerical tolerance, states and gradients.",
     title="Golden Reference Harness",
     kind="deterministic",
-    sources=("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving", "assay.audits"),
 )
 class GoldenReference:
     """One audit per kernel and seed; the planted mistakes once per seed."""

@@ -26,7 +26,6 @@ FAULT, TWIN = "fault", "twin"
     claim="The framework tells truth from error: planted faults are caught, their healthy twins pass.",
     title="The framework tells truth from error",
     kind="deterministic",
-    sources=("assay.stats", "assay.engine", "assay.results", "assay.protocols", "assay.tracks.faults"),
     timeout=300.0,
 )
 class Honesty:

@@ -41,7 +41,6 @@ CONTROL_SEEDS = 3
     "parity",
     claim="EqProp reaches the accuracy of backprop on digits (gap within 1 percentage point).",
     title="EqProp vs Backprop Parity",
-    sources=("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving"),
 )
 class Parity:
     """Two arms and their floors at every seed; broken learners at the first three."""

@@ -31,7 +31,6 @@ INPUTS = 32
     claim="Spectral normalization constrains Lipschitz constant L <= 1, unlike unconstrained training.",
     title="Spectral Normalization Stability",
     version=1,
-    sources=("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving", "assay.audits"),
 )
 class SpectralStability:
     """Two trained arms per seed and two planted loops."""

@@ -52,7 +52,6 @@ ROWS = 8
     "transformer",
     claim="Equilibrium Transformer can solve sequence manipulation tasks (Reversal), trained by true EP.",
     title="Transformer EqProp",
-    sources=("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving", "assay.audits"),
 )
 class Transformer:
     """Reversal at every seed; mirror sums beyond the quick budget; controls of both criteria."""

@@ -112,7 +112,7 @@ def test_a_fresh_driver_starts_the_longest_cells_first(tmp_path: Path) -> None:
 
 
 def test_a_huge_plan_is_drawn_as_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = sys.modules["assay.engine.execute"]
+    engine = sys.modules["assay.engine.driver"]
     monkeypatch.setattr(engine, "LOOKAHEAD", 10)
     monkeypatch.setattr(engine, "ASKED_TOGETHER", 4)
     drawn = 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.engine import Store, StoredCell, canonical, content_key, fingerprint, write_atomically
+from assay.engine import Store, StoredCell, canonical, content_key, write_atomically
 from assay.errors import AssayError, InputError
 
 KEY = content_key({"cell": 1})
@@ -92,18 +92,3 @@ def test_a_key_depends_on_content_and_not_on_order(identity: dict[str, object]) 
 def test_data_that_is_not_json_is_refused() -> None:
     with pytest.raises(InputError, match="JSON"):
         canonical({"a": object()})
-
-
-def test_the_fingerprint_follows_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from assay.engine.plan import _source_digest
-
-    monkeypatch.syspath_prepend(str(tmp_path))
-    module = tmp_path / "assay_fingerprint_probe.py"
-    module.write_text("x = 1\n")
-    first = fingerprint(["assay_fingerprint_probe"])
-    _source_digest.cache_clear()
-    assert fingerprint(["assay_fingerprint_probe"]) == first
-    module.write_text("x = 2\n")
-    _source_digest.cache_clear()
-    assert fingerprint(["assay_fingerprint_probe"]) != first
-    assert fingerprint(["no_such_module_anywhere"]) != first

@@ -22,6 +22,7 @@ def real_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return root
     if not PREPARE.exists():
         pytest.skip("real datasets are not here: set ASSAY_DATA to a folder filled by `assay data fetch`")
+    pytest.importorskip("PIL", reason="preparing the datasets needs pillow: pip install pillow")
     prepared = tmp_path_factory.mktemp("assay-data")
     subprocess.run([sys.executable, str(PREPARE), str(prepared)], check=True, capture_output=True)
     return prepared

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import wait
 from typing import Any
 
-from assay.engine.plan import fingerprint
+from assay.engine.identity import fingerprint
 from assay.engine.workers.process import LOOK_SECONDS, WorkerProcess
 from assay.protocols import Cell
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.engine import content_key, fingerprint
+from assay.engine import cell_key, content_key
 from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
 from assay.studies.arms import Arm, Settings, chosen, find_arm
@@ -28,8 +28,7 @@ NARROW = 128
 """``energy_mlp.population.WIDEST``, written out so that a driver does not load torch; a test keeps them equal."""
 SIDE_BY_SIDE = ("backprop/mlp", "eqprop/mlp")
 """Arms whose seeds can be trained as one batched program; whether they are is up to ``train_many`` and the engine."""
-SOURCES = ("assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.solving", "assay.seeding",
-           "assay.studies.arms.build", "assay.studies.arms.data", "assay.studies.bench.cells")
+CELL = "assay.studies.bench.cells:measure_cell"
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,8 @@ def as_cell(work: Work, *, data: str | None) -> Cell:
         "settings": {} if twist == FLOORS else work.settings.as_record(), "items": work.items,
     }
     return Cell(
-        key=content_key({**identity, "code": fingerprint(SOURCES)}),
-        target="assay.studies.bench.cells:measure_cell",
+        key=cell_key(CELL, identity),
+        target=CELL,
         payload={**identity, "data": data},
         label=f"{work.task} {work.what} seed {work.seed}",
         group=f"{work.task}/{work.what}/{work.settings.epochs}/{work.items}",

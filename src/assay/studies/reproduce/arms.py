@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.engine import LocalExecutor, Store, content_key, execute, fingerprint
+from assay.engine import LocalExecutor, Store, cell_key, execute
 from assay.errors import AssayError, InputError, expected, unknown
 from assay.protocols import Cell, Rule
 
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from assay.audits.credit import Baselines
 
 RULES = ("backprop", "eqprop", "fa", "dfa", "fa-block", "dfa-block")
-SOURCES = (
-    "assay.tasks", "assay.networks", "assay.rules", "assay.learning", "assay.probe",
-    "assay.solving", "assay.audits.credit", "assay.studies.reproduce", "assay.seeding",
-)
+CELL = "assay.studies.reproduce.arms:arm_cell"
 
 
 def named_rule(name: str, model: nn.Module, seed: int, blocks: str | None = None) -> Rule:
@@ -92,7 +89,6 @@ def train_baselines(
             do=f"one of {', '.join(tasks.names())}, or pass baselines= in Python",
         )
     digest = tasks.load(task).data_hash
-    code = fingerprint([*SOURCES, *(path.partition(":")[0] for path in (model, rule) if ":" in path)])
     arms = {"rule": (rule, None), "backprop": ("backprop", None), "frozen": ("backprop", 0)}
     planned: dict[tuple[str, int], Cell] = {}
     for seed in seeds:
@@ -106,10 +102,10 @@ def train_baselines(
                 "epochs": epochs,
                 "seed": seed,
             }
-            key = content_key({**payload, "code": code, "data": digest})
+            key = cell_key(CELL, {**payload, "data": digest})
             planned[arm, seed] = Cell(
                 key=key,
-                target="assay.studies.reproduce.arms:arm_cell",
+                target=CELL,
                 payload=payload,
                 label=f"{arm} seed {seed}",
                 group=f"{model}/{arm}",

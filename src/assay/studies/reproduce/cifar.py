@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from assay.errors import MissingData
+from assay.tasks.files import data_root, missing
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 PAD = 4
@@ -45,15 +43,12 @@ class Cifar:
 
 
 def load(folder: str | None = None, *, classes: int = 10) -> Cifar:
-    """CIFAR-10 from the binary batches under ``folder`` (default: the ASSAY_DATA environment variable)."""
-    base = Path(folder or os.environ.get("ASSAY_DATA", "")) / "cifar-10-batches-bin"
+    """CIFAR-10 from the binary batches under ``folder`` (default: where ``assay data fetch`` puts it)."""
+    base = data_root(folder) / "cifar-10-batches-bin"
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
-    missing = [name for name in names if not (base / name).is_file()]
-    if missing:
-        raise MissingData(
-            f"CIFAR-10 not found: {base} lacks {missing[0]}; set ASSAY_DATA to the folder that holds "
-            "cifar-10-batches-bin (the binary version from the CIFAR page)"
-        )
+    for name in names:
+        if not (base / name).is_file():
+            raise missing("cifar10", name, root=folder)
     parts = [np.fromfile(base / name, dtype=np.uint8).reshape(-1, RECORD) for name in names]
     train, test = torch.from_numpy(np.concatenate(parts[:-1])), torch.from_numpy(parts[-1])
     pixels = train[:, 1:].reshape(-1, 3, 32, 32)

@@ -5,25 +5,21 @@ tables.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.engine import LocalExecutor, Store, content_key, execute, fingerprint
-from assay.errors import InputError, MissingData, unknown
+from assay.engine import LocalExecutor, Store, cell_key, execute
+from assay.errors import InputError, unknown
 from assay.protocols import Cell, CellEvent, Executor, Watcher
 from assay.results import Failure
 from assay.studies.reproduce.published import SEEDS
+from assay.tasks.files import data_root, missing
 
 if TYPE_CHECKING:
     from assay.studies.reproduce.methods import Setting
 
-SOURCES = (
-    "assay.networks", "assay.rules", "assay.learning", "assay.probe", "assay.solving",
-    "assay.audits.credit", "assay.studies.reproduce", "assay.seeding",
-)
+CELL = "assay.studies.reproduce.methods:train_cell"
 METHODS = ("bp", "fa", "dfa", "fa-layer", "dfa-layer")
 """fa and dfa work at block boundaries, as published; ``-layer`` at every layer."""
 LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -99,11 +95,11 @@ def whole_plan(
 
 def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None) -> list[Cell]:
     """One cell per different training run, keyed by the setting, the code and the data, but not by where files live."""
-    code, digest = fingerprint(SOURCES), data_digest(data)
+    digest = data_digest(data)
     return [
         Cell(
-            key=content_key({"setting": asdict(setting), "code": code, "data": digest}),
-            target="assay.studies.reproduce.methods:train_cell",
+            key=cell_key(CELL, {"setting": asdict(setting), "data": digest}),
+            target=CELL,
             payload={**asdict(setting), "data": data, "artifacts": artifacts},
             label=setting.name,
             group=f"{setting.arch}/{setting.method}/{setting.epochs}",
@@ -142,16 +138,13 @@ def run_cells(
 
 def data_digest(folder: str | None) -> str:
     """SHA-256 over the six CIFAR-10 files."""
-    base = Path(folder or os.environ.get("ASSAY_DATA", "")) / "cifar-10-batches-bin"
+    base = data_root(folder) / "cifar-10-batches-bin"
     digest = hashlib.sha256()
     for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
         try:
             digest.update((base / name).read_bytes())
         except OSError:
-            raise MissingData(
-                f"CIFAR-10 not found: {base} lacks {name}; set ASSAY_DATA or --data to the folder that "
-                "holds cifar-10-batches-bin"
-            ) from None
+            raise missing("cifar10", name, root=folder) from None
     return digest.hexdigest()
 
 

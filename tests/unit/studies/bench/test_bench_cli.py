@@ -45,7 +45,7 @@ def test_an_unknown_task_is_an_error_of_one_line(tmp_path: Path) -> None:
 
 
 def test_tune_prints_what_it_chose_and_writes_settings_and_report(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
+    pytest.importorskip("optuna", reason="needs the [tune] extra")
     code, text = call("tune", "blobs", "--trials", "2", "--storage", f"sqlite:///{tmp_path / 't.sqlite'}", *SMALL,
                       "--train-items", "200", "--save", str(tmp_path / "blobs.json"), "--out", str(tmp_path / "report"))
     assert code == 0

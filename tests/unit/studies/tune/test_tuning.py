@@ -16,7 +16,7 @@ from assay.studies.arms import Arm
 from assay.studies.arms.settings import read_settings
 from assay.studies.tune import ENERGY_SPACE, SPACE, Tuned, save_settings, search_space, tune, tuning_run
 
-pytest.importorskip("optuna")
+pytest.importorskip("optuna", reason="needs the [tune] extra")
 FIXED = {"hidden": [16, 8], "epochs": 1, "batch_size": 64}
 
 

@@ -1,0 +1,32 @@
+"""What a worker process calls to measure trials of a track; kept apart, because it is part of every cell's key."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assay.protocols import Trial
+from assay.registry import registry
+
+CELL = "assay.studies.measure:measure_cell"
+TOGETHER = "assay.studies.measure:measure_together"
+
+
+def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one trial; called by name inside a worker process."""
+    importlib.import_module(payload["module"])
+    track = registry.tracks[payload["track"]]
+    return dict(track.body.measure(trial_of(payload)))
+
+
+def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Run trials of one track that its body can measure together; called by name inside a worker process."""
+    importlib.import_module(payloads[0]["module"])
+    body: Any = registry.tracks[payloads[0]["track"]].body
+    return [dict(record) for record in body.measure_together([trial_of(payload) for payload in payloads])]
+
+
+def trial_of(payload: Mapping[str, Any]) -> Trial:
+    """The trial that the payload of a cell describes."""
+    return Trial(arm=payload["arm"], seed=payload["seed"], budget=payload["budget"], config=payload["config"])

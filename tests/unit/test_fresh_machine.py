@@ -1,0 +1,107 @@
+"""A new machine has what the Makefile installs and nothing else: no test may need more, and CI may not lend it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "egnn_pytorch": "egnn-pytorch"}
+"""Where the name of the import is not the name of the distribution."""
+
+
+def commands(script: str) -> list[str]:
+    """The lines of a shell script that do something, continued lines joined."""
+    joined = script.replace("\\\n", " ")
+    return [line.strip() for line in joined.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def faults_of_ci(script: str, readme: str) -> list[str]:
+    """What keeps the CI script from being a new machine that follows the README."""
+    lines = commands(script)
+    faults = [f"installs by hand: {line}" for line in lines if re.search(r"\bpip3?\b|\buv\b|\bconda\b", line)]
+    faults += [f"reaches into the environment: {line}" for line in lines if ".venv" in line]
+    if "make clean" not in lines:
+        return [*faults, "starts from an earlier environment: no make clean"]
+    after = lines[lines.index("make clean") + 1 :]
+    return faults + [f"never runs: {line}" for line in readme_commands(readme) if line not in after]
+
+
+def readme_commands(readme: str) -> list[str]:
+    block = readme.split("## Two commands")[1].split("```")[1]
+    return [line.split("#")[0].strip() for line in block.splitlines()[1:] if line.strip()]
+
+
+def declared(extra: str, project: dict) -> set[str]:
+    """Distributions that an extra brings: the dependencies, its own list, and the extras that it names."""
+    found = set()
+    for line in [*project["dependencies"], *project["optional-dependencies"][extra]]:
+        name, inner = re.match(r"([\w.-]+)(?:\[([\w, -]+)\])?", line).groups()
+        if name == project["name"]:
+            found |= set().union(*(declared(part.strip(), project) for part in inner.split(",")))
+        else:
+            found.add(name.lower().replace("_", "-"))
+    return found
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def undeclared(sources: Iterable[str], known: set[str], own: set[str]) -> set[str]:
+    """Roots of imports that neither Python, the project nor a declared distribution offers."""
+    roots = {name.split(".")[0] for source in sources for name in imported(ast.parse(source))}
+    roots -= set(sys.stdlib_module_names) | own
+    return {root for root in roots if DISTRIBUTIONS.get(root, root).lower().replace("_", "-") not in known}
+
+
+def test_what_the_tests_import_is_in_the_extra_that_make_test_installs() -> None:
+    files = [path for folder in ("tests", "docs", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    own = {path.stem for path in files} | {path.parent.name for path in files} | {"assay", "assay_ml", "assay_pytest"}
+    assert undeclared((path.read_text(encoding="utf-8") for path in files), declared("test", PROJECT), own) == set()
+
+
+@pytest.mark.parametrize(("source", "missing"), [
+    ("import pandas", {"pandas"}), ("from PIL import Image", set()), ("def f():\n    from jax import numpy", {"jax"}),
+    ("import json, torch, sklearn.base", set()),
+])
+def test_an_import_that_nothing_installs_is_named(source: str, missing: set[str]) -> None:
+    assert undeclared([source], declared("test", PROJECT), set()) == missing
+
+
+def test_the_makefile_installs_the_extras_that_the_tests_and_the_tracks_need() -> None:
+    assert re.findall(r"\$\(PIP\)\s+(.*)", MAKEFILE) [:2] == ['-e ".[control]"', '-e ".[test]"']
+    assert {"e3nn", "pillow", "ray", "optuna", "gymnasium", "markdown"} <= declared("test", PROJECT)
+
+
+def test_ci_is_a_new_machine_that_follows_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme_commands(readme) == ["make verify", "make test"]
+    assert faults_of_ci(CI, readme) == []
+    assert "make test-slow" in commands(CI)
+
+
+@pytest.mark.parametrize(("change", "fault"), [
+    (("make test\n", "make .venv/.test\n.venv/bin/python -m pip install pillow\nmake test\n"), "installs by hand"),
+    (("make test\n", "make .venv/.test\nmake test\n"), "reaches into"),
+    (("make clean\n", ""), "earlier environment"),
+    (("make verify\n", "make verify || true\n"), "never runs: make verify"),
+    (("make test\n", "make lint\n"), "never runs: make test"),
+])
+def test_a_ci_script_that_lends_a_hand_is_noticed(change: tuple[str, str], fault: str) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert any(fault in found for found in faults_of_ci(CI.replace(*change), readme))
