@@ -27,6 +27,7 @@ _HOMES = {
     "save_report": "assay.reports",
     "compare": "assay.reports",
     "audit_credit": "assay.audits.credit",
+    "FAProtocol": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
     "audit_stability": "assay.audits.equilibrium.stability",
     "audit_kernel": "assay.audits.equilibrium.kernel",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +81,7 @@ class FeedbackAlignment:
         self._layouts: dict[str, Layout | None] = {}
         self._known: WeightNames | None = None
         self._survey: Survey | None = None
+        self._carried: tuple[Survey, dict[str, Layout | None]] | None = None
         self._sent: set[str] | None = None
         self._prepared: dict[int, LinearRoute] = {}
         self._step = 0
@@ -152,8 +154,21 @@ class FeedbackAlignment:
 
     def redrawn(self, model: nn.Module, seed: int) -> FeedbackAlignment:
         """The same rule with other matrices: the null against which alignment is judged."""
-        return FeedbackAlignment(model, kind=self.kind, level=self.level, feedback=self.feedback, seed=seed,
-                                 blocks=self.blocks, penalty=self.penalty, loss=self.loss)
+        other = FeedbackAlignment(model, kind=self.kind, level=self.level, feedback=self.feedback, seed=seed,
+                                  blocks=self.blocks, penalty=self.penalty, loss=self.loss)
+        other._carried = self._to_carry()
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FeedbackAlignment:
+        """The same matrices for a copy of the model; what was found of the model holds for its copy too."""
+        twin = object.__new__(type(self))
+        fresh = {"_known": None, "_survey": None, "_sent": None, "_prepared": {}, "_carried": self._to_carry()}
+        for name, value in vars(self).items():
+            setattr(twin, name, fresh[name] if name in fresh else copy.deepcopy(value, memo))
+        return twin
+
+    def _to_carry(self) -> tuple[Survey, dict[str, Layout | None]] | None:
+        return self._carried if self._survey is None else (self._survey, dict(self._layouts))
 
     def state_dict(self) -> dict[str, Tensor]:
         """All matrices drawn so far; a checkpoint without them cannot be audited."""
@@ -172,6 +187,8 @@ class FeedbackAlignment:
             known = self._known = WeightNames(model)
             self._survey, self._sent = None, None
             self._prepared.clear()
+            if self._carried is not None:
+                (self._survey, self._layouts), self._carried = self._carried, None
         if self._survey is None:
             direct = self.kind == "dfa"
             if direct:

@@ -83,9 +83,9 @@ def _introduction(records: Sequence[Record], source: str) -> str:
     return (
         "The source (arXiv 2606.21126) leaves parts of its recipe open, and many of its figures do not reproduce under "
         f"the reading of [the main table](fa-protocol.md). {len(CHOICES)} open choices with two levels each are "
-        f"screened by a design (Plackett and Burman), then the closest readings are trained longer: {len(records)} runs of "
-        f"{'/'.join(map(str, lengths))} epochs, {hours:.1f} CPU hours. The trainer is written out by hand, apart from "
-        f"the feedback rules of the library. This page is generated from the records in `{source}`."
+        f"screened by a design (Plackett and Burman), then the closest readings are trained longer: {len(records)} "
+        f"runs of {'/'.join(map(str, lengths))} epochs, {hours:.1f} CPU hours. The trainer is written out by hand, "
+        f"apart from the feedback rules of the library. This page is generated from the records in `{source}`."
     )
 
 
