@@ -106,7 +106,8 @@ class FAProtocol:
             reached = self._batch_accuracy() if accuracy is None else exact_share(accuracy, len(self.y))
             utility = reached - exact_share(frozen, len(self.y))
         steps = zip(stream.values, stream.ends, strict=False)
-        growth = max(_median(lengths(after) / lengths(before)) for before, after in steps)
+        growths = [_median(lengths(after) / lengths(before)) for before, after in steps]
+        growth = math.nan if any(map(math.isnan, growths)) else max(growths)
         gradient = _median(lengths(stream.gradients[-1])) / len(self.y)
         fires = (
             not growth <= self.limits[0],

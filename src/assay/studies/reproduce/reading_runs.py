@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from assay.errors import InputError, unknown
 from assay.networks.feedforward.res_mlp import ResMLP
 from assay.seeding import torch_generator
-from assay.studies.reproduce.cifar import PAD, Cifar, load, normalised
+from assay.studies.reproduce.cifar import PAD, Cifar, cut, load, normalised, unit_range
 from assay.studies.reproduce.readings import Reading
 
 ARMS = ("dfa", "frozen", "fa", "bp")
@@ -63,7 +63,7 @@ def train_reading(run: ReadingRun, data: Cifar) -> dict[str, Any]:
     losses = []
     for _ in range(run.epochs):
         total = 0.0
-        for index in torch.randperm(len(data.y), generator=order).split(BATCH):  # type: ignore[no-untyped-call]
+        for index in torch.randperm(len(data.train.y), generator=order).split(BATCH):  # type: ignore[no-untyped-call]
             x, y = _batch(data, index, augmentation, run.reading)
             optimiser.zero_grad()
             total += float(backward(run, model, feedback, x, y)) * len(y)
@@ -71,7 +71,7 @@ def train_reading(run: ReadingRun, data: Cifar) -> dict[str, Any]:
                 nn.utils.clip_grad_norm_(trained, 1.0)
             optimiser.step()
         schedule.step()
-        losses.append(total / len(data.y))
+        losses.append(total / len(data.train.y))
     return {
         "run": asdict(run), "accuracy": _accuracy(model, data, run.reading), "train_loss": losses,
         **_diagnose(run, model, feedback, data),
@@ -172,31 +172,31 @@ def _optimiser(reading: Reading, parameters: list[nn.Parameter]) -> torch.optim.
     return kind(parameters, lr=LEARNING_RATE, weight_decay=decay, fused=True)
 
 
-def _pixels(values: Tensor, reading: Reading) -> Tensor:
-    return normalised(values) if reading.pixels == "per channel" else values.float().div_(255)
+def _test(data: Cifar, rows: slice, reading: Reading) -> tuple[Tensor, Tensor]:
+    x = data.test.x[rows]
+    return (x if reading.pixels == "per channel" else unit_range(x)), data.test.y[rows]
 
 
 def _batch(data: Cifar, index: Tensor, generator: torch.Generator, reading: Reading) -> tuple[Tensor, Tensor]:
-    if reading.augmentation != "none":
-        pixels, y = data.augmented(index, generator)
-    else:
-        pixels, y = data.padded[index][:, :, PAD:-PAD, PAD:-PAD], data.y[index]
-    return _pixels(pixels, reading), y
+    padded, y = data.train.x[index], data.train.y[index]
+    pixels = cut(padded, generator) if reading.augmentation != "none" else padded[:, :, PAD:-PAD, PAD:-PAD]
+    return normalised(pixels) if reading.pixels == "per channel" else pixels.float().div_(255), y
 
 
 @torch.no_grad()
 def _accuracy(model: nn.Module, data: Cifar, reading: Reading) -> float:
-    right = sum(
-        int((model(_pixels(data.test_x[i : i + 1000], reading)).argmax(1) == data.test_y[i : i + 1000]).sum())
-        for i in range(0, len(data.test_y), 1000)
-    )
-    return right / len(data.test_y)
+    right = 0
+    for i in range(0, len(data.test.y), 1000):
+        x, y = _test(data, slice(i, i + 1000), reading)
+        right += int((model(x).argmax(1) == y).sum())
+    return right / len(data.test.y)
 
 
 def _diagnose(run: ReadingRun, model: ResMLP, feedback: list[Tensor], data: Cifar) -> dict[str, Any]:
     """Sizes of stream and gradient (means over samples, gradient of the batch-mean loss), in float64."""
     precise = model.double()
-    x, y = _pixels(data.test_x[:AUDITED], run.reading).double(), data.test_y[:AUDITED]
+    x, y = _test(data, slice(AUDITED), run.reading)
+    x = x.double()
     stream, _ = _walk(precise, x, cut=False)
     for h in stream:
         h.requires_grad_().retain_grad() if h.is_leaf else h.retain_grad()

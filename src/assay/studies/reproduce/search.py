@@ -16,17 +16,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from assay.engine import LocalExecutor, Store, content_key, execute, fingerprint
+from assay.engine import LocalExecutor, Store, cell_key, execute
 from assay.protocols import Cell
-from assay.studies.reproduce.experiment import TIMEOUT, data_digest
+from assay.studies.reproduce.experiment import TIMEOUT
 from assay.studies.reproduce.published import SEEDS
 from assay.studies.reproduce.reading_runs import ARMS, ReadingRun
 from assay.studies.reproduce.readings import Reading, design
+from assay.tasks.files import content_digest
 
-SOURCES = (
-    "assay.studies.reproduce.reading_runs", "assay.studies.reproduce.readings", "assay.studies.reproduce.cifar",
-    "assay.networks.feedforward.res_mlp", "assay.networks.feedforward.default_init", "assay.seeding",
-)
+CELL = "assay.studies.reproduce.reading_runs:reading_cell"
 SCREEN_EPOCHS, FULL_EPOCHS = 3, 30
 
 
@@ -52,11 +50,11 @@ def full_plan(readings: Iterable[Reading], *, epochs: int, seeds: Sequence[int] 
 
 def make_cells(runs: Iterable[ReadingRun], *, data: str | None = None) -> list[Cell]:
     """One cell per run, keyed by the run, the code that trains it and the data."""
-    code, digest = fingerprint(SOURCES), data_digest(data)
+    digest = content_digest("cifar10", root=data)
     return [
         Cell(
-            key=content_key({"run": asdict(run), "code": code, "data": digest}),
-            target="assay.studies.reproduce.reading_runs:reading_cell",
+            key=cell_key(CELL, {"run": asdict(run), "data": digest}),
+            target=CELL,
             payload={**asdict(run), "data": data},
             label=run_name(run),
             group=f"reading/{run.arm}/{run.epochs}",

@@ -160,7 +160,7 @@ def test_the_printed_command_gives_the_same_answer(
                  for k, arm in enumerate(("frozen", "rule", "backprop"))}
         return Baselines(right)
 
-    monkeypatch.setattr("assay.studies.reproduce.arms.train_baselines", baselines)
+    monkeypatch.setattr("assay.studies.baselines.train_baselines", baselines)
     code = typed(f"{AUDIT} {options}", monkeypatch)
     first = capsys.readouterr().out
     again = printed_command(first)
