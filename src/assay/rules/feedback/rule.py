@@ -162,7 +162,8 @@ class FeedbackAlignment:
     def __deepcopy__(self, memo: dict[int, Any]) -> FeedbackAlignment:
         """The same matrices for a copy of the model; what was found of the model holds for its copy too."""
         twin = object.__new__(type(self))
-        fresh = {"_known": None, "_survey": None, "_sent": None, "_prepared": {}, "_carried": self._to_carry()}
+        fresh: dict[str, Any] = {"_known": None, "_survey": None, "_sent": None, "_prepared": {}}
+        fresh["_carried"] = self._to_carry()
         for name, value in vars(self).items():
             setattr(twin, name, fresh[name] if name in fresh else copy.deepcopy(value, memo))
         return twin

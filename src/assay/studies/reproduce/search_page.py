@@ -102,8 +102,9 @@ def _effects(records: Sequence[Record]) -> str:
         if found is None:
             continue
         strong = sorted(((abs(e), name, e) for name, e in found.items() if abs(e) >= margin(figure) / 2), reverse=True)
-        unit = (lambda e: f"{e:+.1f} dec") if figure.logarithmic else (lambda e: f"{100 * e:+.1f} pp")
-        said = "; ".join(f"{name.replace('_', ' ')}: {OTHER[name]} {unit(e)}" for _, name, e in strong[:5])
+        scale, unit = (1, "dec") if figure.logarithmic else (100, "pp")
+        said = "; ".join(f"{name.replace('_', ' ')}: {OTHER[name]} {scale * e:+.1f} {unit}"
+                         for _, name, e in strong[:5])
         rows.append((figure.arm, figure.quantity, said or "none"))
     return table(("arm", "figure", "strongest effects"), rows) if rows else "No design is whole yet."
 
