@@ -59,7 +59,7 @@ def cut(padded: Tensor, generator: torch.Generator) -> Tensor:
     columns = torch.where(mirror, 31 - along, along) + shift[1]
     corner = torch.arange(count)[:, None] * (3 * side * side) + torch.arange(3) * (side * side)
     flat = corner[:, :, None, None] + (rows[:, :, None] + columns[:, None, :])[:, None]
-    return padded.reshape(-1).take(flat)
+    return padded.reshape(-1).take(flat.to(padded.device))
 
 
 def unit_range(pixels: Tensor) -> Tensor:
@@ -70,5 +70,5 @@ def unit_range(pixels: Tensor) -> Tensor:
 
 def normalised(pixels: Tensor) -> Tensor:
     """Bytes as floats with zero mean and unit variance per channel."""
-    mean, std = (torch.tensor(v).mul(255)[None, :, None, None] for v in (MEAN, STD))
+    mean, std = (torch.tensor(v, device=pixels.device).mul(255)[None, :, None, None] for v in (MEAN, STD))
     return pixels.float().sub_(mean).div_(std)

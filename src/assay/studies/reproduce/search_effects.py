@@ -84,6 +84,8 @@ def effects(records: Sequence[Record], figure: Figure) -> dict[str, float] | Non
 def explanations(records: Sequence[Record], ours: Mapping[Figure, float]) -> list[Explanation]:
     """Ours, then the best single change, the best second one beside it, and so on, while the distance falls."""
     table, targets = _table(records, ours)
+    if not table[3]:  # no design is whole yet
+        return []
     return [Explanation(from_levels(levels), distance) for levels, distance in _greedy(*table, targets)]
 
 
