@@ -244,6 +244,8 @@ class Cell:
     gpus: float = 0.0
     memory: int | None = None
     together: Together | None = None
+    fresh: bool = False
+    """Whether it must run in a process started for it alone, not in a child forked from a warm one."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,8 @@ class CellResult:
     seconds: float
     cached: bool = False
     together: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Versions, platform and machine of the process that computed it."""
 
 
 @dataclass(frozen=True)

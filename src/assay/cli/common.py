@@ -55,6 +55,10 @@ def settings(**flags: Any) -> Settings:
     from assay.registry import registry
 
     loaded = load(**flags)
+    if loaded.trust:
+        from assay.engine.store.keys import trust
+
+        trust(loaded.trust)
     if loaded.plugins:
         see_this_folder()
     for plugin in loaded.plugins:

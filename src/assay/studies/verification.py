@@ -84,7 +84,7 @@ def verify(
             "budget": budget,
             "seeds": list(seed_list),
             "grouping": describe_grouping(result.together for result in results.values()),
-            "damaged cells redone": place.damaged,
+            **place.notes(),
         },
         findings=tuple(finished),
     )

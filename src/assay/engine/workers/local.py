@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
 from assay.engine.workers.process import LOOK_SECONDS, WorkerProcess, result_of
+from assay.engine.workers.template import can_fork
 from assay.engine.workers.worker import IN_WORKER
 from assay.errors import AssayError, expected
 from assay.protocols import Cell, CellEvent, CellResult
 
+TOGETHER, TOGETHER_SECONDS = 32, 0.02
+"""Results that arrive within this time are written with one wait for the disk."""
 RETRIES = 1
 """How often a cell is tried again after its worker was killed from outside."""
 
@@ -47,11 +51,7 @@ class LocalExecutor:
         try:
             crew.fill()
             while crew.busy:
-                wait([worker.fileno() for worker in crew.busy], timeout=LOOK_SECONDS)
-                batch = crew.collect()
-                crew.fill()  # before the batch is written, so that no worker waits for the disk
-                if batch:
-                    yield batch
+                yield from crew.gather()
         finally:
             for worker in (*crew.busy, *crew.idle):
                 worker.stop()
@@ -70,6 +70,24 @@ class _Crew:
         self._again: list[Cell] = []
         self._losses: Counter[str] = Counter()
         self._running: dict[WorkerProcess, Cell] = {}
+        self._heavy: dict[str, bool] = {}
+        """Whether cells of a group need a worker with torch in it; learnt from the first."""
+
+    def gather(self) -> Iterator[list[CellResult]]:
+        """The next results: those ready now, and of many short cells the next few, to be written together."""
+        batch: list[CellResult] = []
+        until = 0.0
+        while self.busy and len(batch) < TOGETHER:
+            left = until - time.monotonic() if batch else LOOK_SECONDS
+            ready = wait([worker.fileno() for worker in self.busy], timeout=max(left, 0.0))
+            if not batch:
+                until = time.monotonic() + TOGETHER_SECONDS
+            batch += self.collect()
+            self.fill()  # before the batch is written, so that no worker waits for the disk
+            if not ready:
+                break
+        if batch:
+            yield batch
 
     def fill(self) -> None:
         """Give every free place a cell; a cell larger than the machine runs alone."""
@@ -95,7 +113,8 @@ class _Crew:
                 continue
             cell = self._running.pop(worker)
             self.busy.remove(worker)
-            if "record" in outcome or worker.alive:
+            self._heavy[cell.group] = outcome.pop("heavy", worker.heavy)
+            if worker.reusable:
                 self.idle.append(worker)
             else:
                 worker.stop()
@@ -111,13 +130,17 @@ class _Crew:
         return batch
 
     def _worker_for(self, cell: Cell) -> WorkerProcess:
-        while self.idle:
-            worker = self.idle.pop()
-            # What earlier cells left in memory must not count against this one's limit.
-            if worker.alive and (cell.memory is None or worker.memory() <= cell.memory / 2):
-                return worker
-            worker.stop()
-        return WorkerProcess()
+        if cell.fresh or not can_fork:
+            return WorkerProcess(forking=False)
+        # A cell of a kind not seen yet is taken to be like the dearest kind seen: importing torch takes longest of all.
+        heavy = self._heavy.get(cell.group, any(self._heavy.values()))
+        for worker in reversed(self.idle):
+            if worker.heavy == heavy:
+                self.idle.remove(worker)
+                if worker.reusable:
+                    return worker
+                worker.stop()
+        return WorkerProcess(heavy=heavy)
 
 
 def _places(cell: Cell) -> int:
