@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUN    := env -u PYTHONPATH
 
-.PHONY: verify test test-slow lint bench docs web clean
+.PHONY: verify test test-slow test-lowest lint bench docs web dist fresh clean
 
 # Three seeds cannot confirm every claim: undecided (exit code 3) is an honest outcome here, a FAIL or ERROR is not.
 verify: $(VENV)/.installed
@@ -18,6 +18,10 @@ test: $(VENV)/.test lint
 
 test-slow: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -m slow
+
+# The lowest versions that pyproject.toml allows, in an environment of their own.
+test-lowest: build/lowest/.test
+	$(RUN) build/lowest/bin/python -m pytest -n auto --dist loadfile -m "not slow and not browser"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -33,6 +37,14 @@ docs: $(VENV)/.test
 web:
 	cd web && npm ci && npm run build
 
+# The sdist and the wheel, looked into, installed into an empty environment and used there.
+dist: $(VENV)/.dist
+	$(RUN) $(BIN)/python tests/fresh/dist.py
+
+# A new machine, played: committed files, an empty HOME, few programs, the README's commands, their times.
+fresh:
+	$(PYTHON) tests/fresh/run.py
+
 clean:
 	rm -rf $(VENV) build dist
 
@@ -43,4 +55,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.installed
 	$(PIP) -e ".[test]"
+	touch $@
+
+$(VENV)/.dist: $(VENV)/.installed
+	$(PIP) -e ".[dist]"
+	touch $@
+
+build/lowest/.test: pyproject.toml tests/fresh/lowest.py
+	test -x build/lowest/bin/python || $(PYTHON) -m venv build/lowest
+	$(PYTHON) tests/fresh/lowest.py > build/lowest/lowest.txt
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check -c build/lowest/lowest.txt -e ".[test]"
 	touch $@

@@ -1,6 +1,7 @@
 """Assay tells how much of a claim about a neural network or a learning rule is true.
 
-Every public name is loaded on first use (PEP 562), so importing assay never imports torch.
+Every public name is loaded on first use (PEP 562), so importing assay never imports torch. The distribution is called
+assay-ml: that word in this file is how ``assay_ml`` tells it from the packages of others that are called assay.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from assay_ml import warn_of_rivals
+
 __version__ = "0.1.0"
+warn_of_rivals()
 
 _HOMES = {
     "verify": "assay.studies.verification",

@@ -1,6 +1,6 @@
 """``python -m assay`` is the command line."""
 
-from assay.cli import main
+from assay_ml import main
 
 if __name__ == "__main__":
     main()

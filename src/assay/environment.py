@@ -11,9 +11,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from assay import __version__
 from assay.results import Environment
 
-PACKAGES = ("assay", "torch", "numpy", "scipy", "scikit-learn", "gymnasium", "e3nn", "ray")
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "gymnasium", "e3nn", "ray")
 
 
 def capture(folder: Path | None = None) -> Environment:
@@ -55,7 +56,7 @@ def machine() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    found = {"assay": __version__}  # not from the metadata: another distribution is called assay
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

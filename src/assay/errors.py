@@ -26,7 +26,7 @@ class MissingExtra(AssayError):
     """An optional dependency is not installed; the message carries the exact install command."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs {package}, which is not installed; run: pip install 'assay[{extra}]'")
+        super().__init__(f"{purpose} needs {package}, which is not installed; run: pip install 'assay-ml[{extra}]'")
 
 
 class MissingData(AssayError):

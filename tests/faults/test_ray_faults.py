@@ -16,7 +16,7 @@ from typing import Any
 import fault_cells as f
 import pytest
 
-ray = pytest.importorskip("ray", reason="needs the [ray] extra: pip install 'assay[ray]'")
+ray = pytest.importorskip("ray", reason="needs the [ray] extra: pip install 'assay-ml[ray]'")
 
 from assay.engine import LocalExecutor, RayExecutor, Store, execute  # noqa: E402
 from assay.errors import AssayError, InputError  # noqa: E402

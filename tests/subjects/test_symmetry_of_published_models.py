@@ -26,7 +26,7 @@ def needs(name: str):
     """The module, or a skip that says what to install."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return pytest.importorskip(name, reason=f"needs {name}: pip install 'assay[subjects]'", exc_type=ImportError)
+        return pytest.importorskip(name, reason=f"needs {name}: pip install 'assay-ml[subjects]'", exc_type=ImportError)
 
 
 def randn(*shape: int, name: str = "x", dtype: torch.dtype = torch.float32) -> Tensor:

@@ -30,9 +30,14 @@ class Commands(TyperGroup):
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from assay import __version__
+        import assay
+        from assay_ml import DO_THIS, HOME, replaced, rivals
 
-        typer.echo(f"assay {__version__}")
+        typer.echo(f"assay {assay.__version__} (assay-ml) from {HOME}")
+        if others := rivals():
+            typer.echo(f"{', '.join(others)} installs a package named assay here too. {DO_THIS}", err=True)
+        if files := replaced():
+            typer.echo(f"{len(files)} files are not as installed, the first is {files[0]}. {DO_THIS}", err=True)
         raise typer.Exit
 
 

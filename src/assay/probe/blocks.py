@@ -63,8 +63,9 @@ def discover_blocks(model: nn.Module, x: Tensor, *, glob: str | None = None) -> 
         direct = following is None or following.input is group[0].output
         after = None if direct else following
     names = tuple(call.name for call in group)
-    return Blocks(names, "direct" if direct else "outside", after.name if after else None, how,
-                  _batch_axis(model, x, group[0]))
+    return Blocks(
+        names, "direct" if direct else "outside", after.name if after else None, how, _batch_axis(model, x, group[0])
+    )
 
 
 @dataclass
@@ -122,8 +123,9 @@ def _record_calls(model: nn.Module, x: Tensor) -> list[_Call]:
     try:
         for name, module in model.named_modules():
             if name:
-                handles.append(module.register_forward_pre_hook(
-                    lambda m, a, k, name=name: begin(name, m, a, k), with_kwargs=True))
+                handles.append(
+                    module.register_forward_pre_hook(lambda m, a, k, name=name: begin(name, m, a, k), with_kwargs=True)
+                )
                 handles.append(module.register_forward_hook(lambda m, a, o: finish(m, o)))
         with evaluating(model), torch.no_grad():
             model(x)
@@ -147,34 +149,49 @@ def _best_group(model: nn.Module, calls: list[_Call]) -> tuple[list[_Call], str]
     total = max(1, _size(model))
     usable = [group for group in groups.values() if _is_chain(group) and (len(group) > 1 or _in_list(model, group[0]))]
     if usable:
-        best = max(usable, key=lambda group: (
-            round(sum(_size(c.module) for c in group) / total, 3),
-            not isinstance(group[0].module, CONTAINERS),
-            len(group),
-        ))
+        best = max(
+            usable,
+            key=lambda group: (
+                round(sum(_size(c.module) for c in group) / total, 3),
+                not isinstance(group[0].module, CONTAINERS),
+                len(group),
+            ),
+        )
         share = sum(_size(c.module) for c in best) / total
         return best, f"class {type(best[0].module).__name__}, {share:.0%} of the parameters"
     leaves = [c for c in once if next(c.module.children(), None) is None and _is_matrix_layer(c.module)]
     if len(leaves) > 2:
         return leaves[1:-1], "no repeated block: the weight layers between the first and the last"
-    raise expected("a model with blocks, or with at least three weight layers in a chain",
-                   given=f"{type(model).__name__} with {len(leaves)} weight layer(s) that ran once",
-                   do='name the blocks with a glob, such as blocks="encoder.layers.*"')
+    raise expected(
+        "a model with blocks, or with at least three weight layers in a chain",
+        given=f"{type(model).__name__} with {len(leaves)} weight layer(s) that ran once",
+        do='name the blocks with a glob, such as blocks="encoder.layers.*"',
+    )
 
 
 def _matching(model: nn.Module, calls: list[_Call], glob: str) -> list[_Call]:
     wanted = glob.split(".")
-    names = [n for n, _ in model.named_modules() if n.count(".") == len(wanted) - 1
-             and all(fnmatchcase(part, pattern) for part, pattern in zip(n.split("."), wanted, strict=True))]
+    names = [
+        n
+        for n, _ in model.named_modules()
+        if n.count(".") == len(wanted) - 1
+        and all(fnmatchcase(part, pattern) for part, pattern in zip(n.split("."), wanted, strict=True))
+    ]
     group = [call for call in calls if call.name in names]
     if not group:
         seen = ", ".join(call.name for call in calls[:12])
-        raise expected("a glob that matches modules of the forward pass", given=f"blocks='{glob}'",
-                       do=f"modules that ran: {seen or 'none'}")
+        raise expected(
+            "a glob that matches modules of the forward pass",
+            given=f"blocks='{glob}'",
+            do=f"modules that ran: {seen or 'none'}",
+        )
     repeated = sorted({c.name for c in group if sum(other.name == c.name for other in group) > 1})
     if repeated:
-        raise expected("blocks that run once each", given=f"{', '.join(repeated)}, called more than once",
-                       do="a block shared between depths has no layer of its own")
+        raise expected(
+            "blocks that run once each",
+            given=f"{', '.join(repeated)}, called more than once",
+            do="a block shared between depths has no layer of its own",
+        )
     unusable = [call.name for call in group if call.input is None or call.output is None]
     if unusable:
         raise expected("blocks that take and return a tensor", given=", ".join(unusable))
@@ -202,8 +219,9 @@ def _batch_axis(model: nn.Module, x: Tensor, first: _Call) -> int:
 
 
 def _is_chain(group: list[_Call]) -> bool:
-    linked = all(a.output is not None and b.input is not None and a.output.shape == b.input.shape
-                 for a, b in pairwise(group))
+    linked = all(
+        a.output is not None and b.input is not None and a.output.shape == b.input.shape for a, b in pairwise(group)
+    )
     return linked and any(call.keeps_shape for call in group)
 
 

@@ -6,7 +6,8 @@ import contextlib
 import copy
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,22 +20,36 @@ def duplicate(model: nn.Module, *, dtype: torch.dtype | None = None, training: b
     """A deep copy in evaluation (or training) mode, cast to ``dtype`` if given, gradients cleared."""
     memo = {id(value): value.detach().clone() for value in _derived_tensors(model)}
     try:
-        twin = copy.deepcopy(model, memo)
+        with torch.no_grad():  # or weights of TorchScript become copies with a graph, which hold no gradient
+            twin = copy.deepcopy(model, memo)
     except Exception as error:
         raise expected(
             "a model that copy.deepcopy can copy",
             given=f"{type(model).__name__}: {type(error).__name__}: {error}",
             do="drop what cannot be copied (locks, open files) from the module",
         ) from error
+    for old, new in zip(model.parameters(), twin.parameters(), strict=True):
+        if new.is_leaf:
+            new.requires_grad_(old.requires_grad)
     if dtype is not None:
-        twin = twin.to(dtype)
+        # Module.to(float64) would drop the imaginary part of complex weights: each tensor gets its own counterpart.
+        twin = twin._apply(lambda value: cast(value, dtype))  # type: ignore[no-untyped-call]
         for module in twin.modules():
-            for name, value in list(vars(module).items()):
-                # Constants kept as plain attributes are not moved by Module.to.
-                if isinstance(value, Tensor) and value.is_floating_point():
-                    setattr(module, name, value.to(dtype))
+            if not isinstance(module, torch.jit.ScriptModule):
+                _cast_attributes(module, dtype)
     twin.zero_grad(set_to_none=True)
     return twin.train(training)
+
+
+def cast(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in a floating dtype, complex numbers in the complex dtype of that size; integers stay.
+
+    >>> cast(torch.tensor([1 + 2j]), torch.float64).dtype
+    torch.complex128
+    """
+    if value.is_complex():
+        return value.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
+    return value.to(dtype) if value.is_floating_point() else value
 
 
 def native_dtype(model: nn.Module, tensors: list[Tensor]) -> torch.dtype:
@@ -42,6 +57,8 @@ def native_dtype(model: nn.Module, tensors: list[Tensor]) -> torch.dtype:
     for value in [*model.parameters(), *model.buffers(), *tensors]:
         if value.is_floating_point():
             return value.dtype
+        if value.is_complex():
+            return torch.float64 if value.dtype == torch.complex128 else torch.float32
     return torch.float32
 
 
@@ -64,11 +81,45 @@ def untouched_random_state() -> Iterator[None]:
             random.setstate(python_state)
 
 
+def _cast_attributes(module: nn.Module, dtype: torch.dtype) -> None:
+    """Constants kept as plain attributes, alone or in lists and dicts, which Module.to does not move."""
+    for name, value in list(vars(module).items()):
+        if name in _REGISTERED:
+            continue
+        changed = _mapped(value, lambda tensor: cast(tensor, dtype))
+        if changed is not value:
+            setattr(module, name, changed)
+
+
+_REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The value with ``change`` applied to tensors in it; the value itself where nothing changed."""
+    if isinstance(value, nn.Parameter):
+        return value
+    if isinstance(value, Tensor):
+        return change(value)
+    if type(value) in (list, tuple):
+        items = [_mapped(item, change) for item in value]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else type(value)(items)
+    if type(value) is dict:
+        found = {key: _mapped(item, change) for key, item in value.items()}
+        return value if all(found[key] is item for key, item in value.items()) else found
+    return value
+
+
 def _derived_tensors(model: nn.Module) -> list[Tensor]:
-    """Tensors with a graph (a cached activation): deepcopy refuses them."""
-    return [
-        value
-        for module in model.modules()
-        for value in vars(module).values()
-        if isinstance(value, Tensor) and not value.is_leaf
-    ]
+    """Tensors with a graph (a cached activation, a buffer made from a weight): deepcopy refuses them."""
+    found: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        if not tensor.is_leaf:
+            found.append(tensor)
+        return tensor
+
+    for module in model.modules():
+        if not isinstance(module, torch.jit.ScriptModule):
+            for value in [*vars(module).values(), *module._buffers.values(), *module._parameters.values()]:
+                _mapped(value, keep)
+    return found

@@ -62,7 +62,8 @@ def test_the_version_is_told_and_is_that_of_the_package(capsys: pytest.CaptureFi
     finally:
         sys.argv = arguments
     assert left.value.code == 0
-    assert capsys.readouterr().out == f"assay {assay.__version__}\n"
+    told = capsys.readouterr()
+    assert told.out == f"assay {assay.__version__} (assay-ml) from {Path(assay.__file__).parent}\n" and not told.err
 
 
 def test_a_stopped_run_is_not_seen_running_for_ever(tmp_path: Path) -> None:

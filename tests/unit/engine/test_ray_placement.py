@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("ray", reason="needs the [ray] extra: pip install 'assay[ray]'")
+pytest.importorskip("ray", reason="needs the [ray] extra: pip install 'assay-ml[ray]'")
 
 from assay.engine.ray.executor import RayExecutor, _Flight
 from assay.errors import InputError

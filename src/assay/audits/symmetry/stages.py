@@ -22,7 +22,9 @@ from assay.audits.symmetry.measure.endtoend import Errors, measure, output_sprea
 from assay.audits.symmetry.measure.gradients import gradient_test
 from assay.audits.symmetry.measure.search import alternatives
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
-from assay.audits.symmetry.subject import Leaves, Subject
+from assay.audits.symmetry.subject import Subject
+from assay.probe.containment import told
+from assay.probe.subject import Leaves
 from assay.results import Verdict
 from assay.seeding import torch_generator
 
@@ -137,7 +139,7 @@ def run_gradients(facts: Facts) -> None:
             try:
                 facts.gradients.append(gradient_test(subject, name, elements, leaves))
             except RuntimeError as error:
-                facts.untested["gradients"] = str(error).splitlines()[0][:160]
+                facts.untested["gradients"] = told(error)
         problems = [test.problem for test in facts.gradients if test.problem]
         if problems:
             facts.untested["gradients"] = problems[0]
@@ -162,7 +164,7 @@ def _run_differences(facts: Facts, leaves: Leaves) -> None:
         try:
             found = job()
         except RuntimeError as error:
-            found = str(error).splitlines()[0][:160]
+            found = told(error)
         if isinstance(found, str):
             facts.untested.setdefault("differences", found)
         else:

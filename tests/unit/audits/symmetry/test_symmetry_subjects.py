@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 from torch import nn
 
@@ -87,14 +89,15 @@ def test_nested_inputs_and_outputs_are_declared_in_their_own_shape():
 
 
 class OnlyFloat32(nn.Module):
-    """Holds constants in a list, where no cast reaches them: float64 inputs raise."""
+    """Holds constants in an object of its own, where no cast reaches them: float64 inputs raise."""
 
     def __init__(self, *, broken: bool = False) -> None:
         super().__init__()
-        self.constants, self.broken = [torch.randn(4, 4, generator=torch.Generator().manual_seed(0))], broken
+        table = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+        self.constants, self.broken = SimpleNamespace(table=table), broken
 
     def forward(self, x):
-        return (x[..., 0] if self.broken else x.square().sum(-1)) @ self.constants[0]
+        return (x[..., 0] if self.broken else x.square().sum(-1)) @ self.constants.table
 
 
 def test_a_model_that_runs_in_float32_only_is_float_limited_or_broken_and_says_so():

@@ -11,14 +11,16 @@ from torch import Tensor, nn
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.layout import exact_spread
 from assay.audits.symmetry.measure.endtoend import Errors, measure
 from assay.audits.symmetry.measure.gradients import forward_with_grad
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.representations.actions import Image
 from assay.audits.symmetry.spec import atoms
-from assay.audits.symmetry.subject import Leaves, Subject
+from assay.audits.symmetry.subject import Subject
+from assay.probe.containment import told
 from assay.probe.copies import duplicate
+from assay.probe.subject import Leaves
+from assay.probe.values import exact_spread
 from assay.seeding import torch_generator
 
 Draw = Callable[[Group], Elements]
@@ -153,7 +155,7 @@ def _tested(subject: Subject, condition: str, draw: Draw, spreads: dict[int, flo
     try:
         errors: list[Errors] = measure(subject, draw, spreads=spreads)
     except Exception as error:  # a fixed size, a shape that no longer fits: said, not hidden
-        return Retest(condition, (), f"{type(error).__name__}: {str(error).splitlines()[0][:160]}")
+        return Retest(condition, (), told(error))
     if any(one.not_finite for one in errors):
         return Retest(condition, (), "outputs are not finite under this condition")
     return Retest(

@@ -113,9 +113,7 @@ def _overall(facts: Facts, n: int) -> list[Measurement]:
         Measurement(name="max absolute error", value=max(float(a.max()) for a in absolute), n=n, note=note),
         Measurement(name="mean relative error", value=float(sum(r.sum() for r in relative)) / count, n=n, note=note),
         Measurement(name="max relative error", value=max(float(r.max()) for r in relative), n=n, note=note),
-        Measurement(
-            name="transformations tested", value=max(one.elements for one in errors), unit="per generator"
-        ),
+        Measurement(name="transformations tested", value=max(one.elements for one in errors), unit="per generator"),
         Measurement(name="inputs tested", value=n, unit="inputs"),
     ]
 

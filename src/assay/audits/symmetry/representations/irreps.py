@@ -15,7 +15,7 @@ from assay.errors import MissingExtra, expected
 
 
 def irreps(formula: str, axis: int = -1) -> Representation:
-    """Features that transform as an e3nn formula such as "8x0e + 4x1o + 2x2e" along ``axis``. Needs ``assay[e3]``."""
+    """Features that transform as an e3nn formula such as "8x0e + 4x1o + 2x2e" along ``axis`` (``assay-ml[e3]``)."""
     return Irreps(_parse(formula), axis)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from assay.audits.symmetry import tree
-from assay.audits.symmetry.subject import Leaves, Subject, exact
+from assay.probe import tree
+from assay.probe.hooks import watching
+from assay.probe.subject import Leaves, Probe
+from assay.probe.values import exact, is_continuous
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Pass:
     outputs: list[Tensor]
 
 
-def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *, keep_calls: bool = False) -> Pass:
+def record(probe: Probe, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *, keep_calls: bool = False) -> Pass:
     """One pass with every module watched."""
     events: list[Event] = []
     calls: dict[tuple[str, int], Call] = {}
@@ -88,40 +89,8 @@ def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtyp
 
     keep = _Keeper()
     with watching(model, enter, leave):
-        outputs = subject.run(leaves, model, dtype)
+        outputs = probe.run(leaves, model, dtype)
     return Pass(events, calls, [exact(output) for output in outputs])
-
-
-@contextlib.contextmanager
-def watching(
-    model: nn.Module, enter: Callable[[str], Callable[..., Any]] | None, leave: Callable[[str], Callable[..., Any]]
-) -> Iterator[None]:
-    """Hooks on every module for the length of the block. Compiled (TorchScript) insides cannot be watched."""
-    handles = []
-    seen: set[int] = set()
-    try:
-        for name, module in model.named_modules():
-            if id(module) in seen or _inside_script(model, name):
-                continue
-            seen.add(id(module))
-            if enter is not None:
-                handles.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
-            handles.append(module.register_forward_hook(leave(name), with_kwargs=True))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _inside_script(model: nn.Module, name: str) -> bool:
-    if isinstance(model, torch.jit.ScriptModule):
-        return bool(name)
-    module = model
-    for step in name.split(".") if name else []:
-        module = getattr(module, step)
-        if isinstance(module, torch.jit.ScriptModule):
-            return True
-    return False
 
 
 class _Keeper:
@@ -132,12 +101,12 @@ class _Keeper:
 
     def __call__(self, value: Any) -> tuple[tuple[str, Tensor], ...]:
         return tuple(
-            (name, self._copy(leaf))
-            for name, leaf in tree.leaves(value)
-            if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+            (name, self._copy(leaf)) for name, leaf in tree.leaves(value) if is_continuous(leaf) and leaf.numel()
         )
 
     def _copy(self, leaf: Tensor) -> Tensor:
+        if leaf.is_inference():  # such tensors do not say whether they were written to
+            return exact(leaf).clone()
         key = (leaf.data_ptr(), leaf._version, tuple(leaf.shape), tuple(leaf.stride()))
         if key not in self._last:
             # The original is kept alive beside its copy, so that its address is not used for another tensor.
