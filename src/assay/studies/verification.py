@@ -62,6 +62,7 @@ def verify(
     chosen = list({track.number: track for track in chosen}.values())
     planned = {track.number: plan(track, budget, seed_list) for track in chosen}
     place = Store(store if store is not None else DEFAULT_ROOT / "cells")
+    written = place.write_plan({str(number): [cell.key for cell in cells] for number, cells in planned.items()})
     results: dict[str, CellResult] = {}
     findings = _run(
         chosen, planned, place, executor or LocalExecutor(workers), watcher, fail_fast, seed_list, grouping, results
@@ -84,6 +85,7 @@ def verify(
             "budget": budget,
             "seeds": list(seed_list),
             "grouping": describe_grouping(result.together for result in results.values()),
+            "plan": written,
             **place.notes(),
         },
         findings=tuple(finished),

@@ -68,11 +68,16 @@ def test_children_of_a_cell_die_with_it_and_leave_the_next_alone(tmp_path: Path)
 
 
 def test_children_of_a_cell_that_is_stopped_die_with_it(tmp_path: Path) -> None:
-    hanging = Cell(content_key({"h": 1}), "unruly_cells:hangs_with_children", {"log": str(tmp_path / "pids")}, "h", "h",
-                   timeout=1.5)
-    failure = run([hanging], tmp_path / "cells")["h"].failure
-    assert failure is not None and failure.kind == "Timeout"
-    assert _gone([int(pid) for pid in (tmp_path / "pids").read_text().split()])
+    log = tmp_path / "pids"
+    for forking in (True, False):
+        worker = WorkerProcess(forking=forking)
+        worker.start(cell("hangs_with_children", log=str(log)))
+        while not (log.exists() and log.read_text()):
+            assert worker.poll() is None
+            time.sleep(0.02)
+        worker.stop()
+        assert _gone([int(pid) for pid in log.read_text().split()])
+        log.unlink()
 
 
 def test_memory_of_children_counts_against_the_cell(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from assay.engine.store.backend import Backend, Folder, open_backend
 from assay.engine.store.claims import Claims
 from assay.engine.store.files import write_atomically
 from assay.engine.store.keys import Key, Keyring, keyring
+from assay.engine.store.plans import StoredPlan, read_plan, write_plan
 from assay.errors import expected
 
 FORMAT = 2
@@ -110,6 +111,20 @@ class Store:
             key = file.removesuffix(".json")
             if len(folder) == 2 and KEY.match(key) and (cell := self.get(key)) is not None:
                 yield cell
+
+    def write_plan(self, cells: Mapping[str, Sequence[str]]) -> str:
+        """Write down which cells each question will be answered from; the name of the plan, for the run to keep."""
+        return write_plan(self._backend, self._keys, cells).id
+
+    def read_plan(self, name: str) -> StoredPlan | None:
+        """The plan of this name, if it is there, whole and signed by somebody trusted."""
+        return read_plan(self._backend, self._keys, name)
+
+    def plans(self) -> Iterator[StoredPlan]:
+        """All plans that are whole and signed by somebody trusted."""
+        for name in self._backend.names("plans/"):
+            if (plan := self.read_plan(name.rpartition("/")[2].removesuffix(".json"))) is not None:
+                yield plan
 
     def notes(self) -> dict[str, Any]:
         """What a reader of a run must know about the cells it was answered from."""
