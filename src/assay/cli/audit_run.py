@@ -32,7 +32,7 @@ def audit_run_command(
     from assay.registry import registry
     from assay.reports import save_report
     from assay.studies.audit_run import audit_run
-    from assay.studies.verification import DEFAULT_ROOT, command_line
+    from assay.studies.study import DEFAULT_ROOT, command_line
 
     share = _share(rerun)
     chosen = settings(workers=workers, engine=engine, address=address, store=store, out=str(out) if out else None)

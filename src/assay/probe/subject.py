@@ -123,8 +123,11 @@ def prepare_probe(model: nn.Module, sample: Any, *, seed: int, inputs: int, call
     for case in cases:
         check_inputs(case, input_names(model, template))
     probe = Probe(template=template, cases=cases, call=call, seed=seed, **copies(model, template, cases))
-    learn_outputs(probe)
-    add_high(probe)
+    first = learn_outputs(probe)
+    probe._base[0, "low"] = [exact(output) for output in tree.tensors(first)]
+    high = add_high(probe)
+    if high:
+        probe._base[0, "high"] = [exact(output) for output in high]
     return probe
 
 
@@ -217,20 +220,22 @@ def _learn_outputs(probe: Probe) -> Any:
     return result
 
 
-def add_high(probe: Probe) -> None:
-    """The float64 copy, or the reason why there is none: a float32-only model is audited without it."""
+def add_high(probe: Probe) -> list[Tensor]:
+    """Adds the float64 copy, or the reason why there is none; its outputs at the first case, if it runs."""
     if probe.low_dtype == torch.float64:
-        return
+        return []
     tried = attempt(lambda: _high(probe))
     probe.high, probe.high_problem = (None, tried.problem) if tried.problem else (tried.value, "")
     if probe.high is None:
-        return
+        return []
     found = attempt(lambda: probe.run(probe.cases[0], probe.twin("high"), torch.float64))
     floating = [output for output in found.value or () if is_continuous(output)]
     stays = floating and all(output.dtype not in (torch.float64, torch.complex128) for output in floating)
     problem = found.problem or (f"its outputs stay {floating[0].dtype} for float64 inputs" if stays else "")
     if problem:
         probe.high, probe.high_problem = None, problem
+        return []
+    return found.value or []
 
 
 def _first_result(probe: Probe) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
+from assay.engine.needs import gpus_here
 from assay.engine.workers.process import LOOK_SECONDS, WorkerProcess, result_of
 from assay.engine.workers.template import can_fork
 from assay.engine.workers.worker import IN_WORKER
@@ -50,7 +51,7 @@ class LocalExecutor:
         crew = _Crew(self.places(), iter(cells), notify)
         try:
             crew.fill()
-            while crew.busy:
+            while crew.unfinished:
                 yield from crew.gather()
         finally:
             for worker in (*crew.busy, *crew.idle):
@@ -72,11 +73,19 @@ class _Crew:
         self._running: dict[WorkerProcess, Cell] = {}
         self._heavy: dict[str, bool] = {}
         """Whether cells of a group need a worker with torch in it; learnt from the first."""
+        self._gpus = gpus_here()
+        self._refused: list[CellResult] = []
+        """Failures of cells that were not started."""
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.busy or self._refused)
 
     def gather(self) -> Iterator[list[CellResult]]:
         """The next results: those ready now, and of many short cells the next few, to be written together."""
         batch: list[CellResult] = []
         until = 0.0
+        batch += self.collect() if self._refused else []
         while self.busy and len(batch) < TOGETHER:
             left = until - time.monotonic() if batch else LOOK_SECONDS
             ready = wait([worker.fileno() for worker in self.busy], timeout=max(left, 0.0))
@@ -93,6 +102,10 @@ class _Crew:
         """Give every free place a cell; a cell larger than the machine runs alone."""
         while True:
             cell = self._next or (self._again.pop() if self._again else next(self._cells, None))
+            if cell is not None and cell.gpus > self._gpus:
+                self._refused.append(_no_gpu(cell, self._gpus))
+                self._next = None
+                continue
             taken = sum(_places(running) for running in self._running.values())
             if cell is None or (self.busy and taken + _places(cell) > self.places):
                 self._next = cell
@@ -107,7 +120,9 @@ class _Crew:
 
     def collect(self) -> list[CellResult]:
         """The results that are ready now."""
-        batch = []
+        batch, self._refused = self._refused, []
+        for result in batch:
+            self._notify(CellEvent("failed", result.cell))
         for worker in tuple(self.busy):
             if (outcome := worker.poll()) is None:
                 continue
@@ -141,6 +156,12 @@ class _Crew:
                     return worker
                 worker.stop()
         return WorkerProcess(heavy=heavy)
+
+
+def _no_gpu(cell: Cell, present: int) -> CellResult:
+    """The same answer as on Ray: a cell that cannot have what it asks for does not run without it."""
+    message = f"asked for {cell.gpus:g} gpus; this machine has {present}"
+    return result_of(cell, {"kind": "TooLarge", "message": message, "seconds": 0.0})
 
 
 def _places(cell: Cell) -> int:

@@ -47,10 +47,11 @@ def main(descriptor: int, *, forking: bool = True, heavy: bool = False) -> None:
         _Template(channel, heavy).serve()
     else:
         _die_with_parent()
-        for line in channel.makefile("rb"):
-            job = json.loads(line)
-            _answer(channel.fileno(), job, os.getpid())
-            return
+        if can_fork:
+            _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        if line := channel.makefile("rb").readline():
+            _answer(channel.fileno(), json.loads(line), os.getpid())
+            family.end(family.descendants(os.getpid()))
 
 
 class _Template:

@@ -21,6 +21,8 @@ import traceback
 import types
 from typing import Any
 
+from assay.errors import printable
+
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 IN_WORKER = "_ASSAY_IN_WORKER"
 """Set to the driver's script inside workers, so that a script without a main guard cannot start workers of workers."""
@@ -65,11 +67,6 @@ def without_paths(text: str) -> str:
     for folder in sorted({path for path in sys.path if len(path) > 1}, key=len, reverse=True):
         text = text.replace(f'File "{folder.rstrip(os.sep)}{os.sep}', 'File "')
     return text
-
-
-def printable(text: str) -> str:
-    """Text that can be written as UTF-8: what cannot (half of a surrogate pair) is spelt out."""
-    return text.encode("utf-8", errors="backslashreplace").decode()
 
 
 def _described(error: Exception, printed: io.StringIO) -> dict[str, Any]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import secrets
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
-from assay.engine import Store, capture, run_id
+from assay.engine import Store
 from assay.errors import InputError, expected
 from assay.protocols import Executor, Watcher
 from assay.results import Run, load_run
 from assay.studies.audit_run.evidence import trace
 from assay.studies.audit_run.findings import judge_files, judge_finding, judge_sample, overview
 from assay.studies.audit_run.rerun import recompute, sample
+from assay.studies.study import make_run
 
 __all__ = ["audit_run", "find_store"]
 
@@ -50,19 +50,11 @@ def audit_run(
     findings = [judge_finding(each, place) for each in traced]
     findings.append(judge_files(audited, folder))
     findings.append(judge_sample(traced, compared, share=rerun, seed=drawn))
-    now = datetime.now(UTC)
-    return Run(
-        id=run_id(now, audited=audited.id, seed=drawn),
-        kind="audit",
-        title=f"Audit of run {audited.id}",
-        created=now.isoformat(timespec="seconds"),
+    return make_run(
+        "audit", f"Audit of run {audited.id}", findings, identity={"audited": audited.id, "seed": drawn},
         command=command or f"assay audit-run {folder} --rerun {rerun:.0%} --seed {drawn}",
-        budget=audited.budget,
-        seconds=time.perf_counter() - start,
-        environment=capture(),
+        budget=audited.budget, seconds=time.perf_counter() - start, figures=(overview(findings),),
         config={"run": audited.id, "run digest": audited.digest, "sample seed": drawn, **place.notes()},
-        findings=tuple(findings),
-        figures=(overview(findings),),
     )
 
 

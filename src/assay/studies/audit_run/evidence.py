@@ -10,10 +10,11 @@ from assay.engine import Store
 from assay.engine.store.cells import StoredCell
 from assay.engine.store.plans import StoredPlan
 from assay.errors import AssayError
-from assay.protocols import BUDGETS, Cell, CellResult
-from assay.registry import Track, registry
+from assay.protocols import BUDGETS, Cell, Outcome, Outcomes, Trial
+from assay.registry import registry
 from assay.results import Evidence, Finding, Measurement, Run
-from assay.studies.verification import decide, plan
+from assay.studies.study import Question
+from assay.studies.verification import question
 
 ROUNDING = 1e-9
 """Relative difference of two numbers computed from the same records: libraries of another build may sum otherwise."""
@@ -21,8 +22,9 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Piece:
-    """One cell that a finding rests on: as planned, under the key it was stored, and what the store holds."""
+    """One trial that a finding rests on: its cell as planned, the key it was stored under, and what the store holds."""
 
+    trial: Trial
     cell: Cell
     key: str
     stored: StoredCell | None
@@ -33,7 +35,9 @@ class Traced:
     """A finding of a run with all that could be found of its evidence; ``obstacle`` says why there is none."""
 
     finding: Finding
-    track: Track | None = None
+    question: Question | None = None
+    controls: tuple[str, ...] = ()
+    """The arms whose answer is known beforehand."""
     pieces: tuple[Piece, ...] = ()
     plan: StoredPlan | None = None
     other_code: bool = False
@@ -46,12 +50,12 @@ class Traced:
 
     def again(self) -> Finding:
         """The finding, decided anew from the stored cells."""
-        assert self.track is not None
-        results = [
-            CellResult(piece.cell, piece.stored.record, None, piece.stored.seconds, cached=True)
+        assert self.question is not None and self.question.decide is not None
+        found = [
+            Outcome(piece.trial, piece.stored.record, None, piece.stored.seconds)
             for piece in self.pieces if piece.stored is not None
         ]
-        return decide(self.track, results, self.finding.seeds)
+        return self.question.decide(Outcomes(tuple(found)))[0]
 
 
 @dataclass(frozen=True)
@@ -73,21 +77,23 @@ def trace(run: Run, finding: Finding, store: Store) -> Traced:
         return Traced(finding, obstacle=str(error))
     if track.name != finding.name or run.budget not in BUDGETS or not finding.seeds:
         here = f"track {track.number} is called {track.name} here"
-        return Traced(finding, track, obstacle=f"{here}; the run has '{finding.name}', budget '{run.budget}'")
+        return Traced(finding, obstacle=f"{here}; the run has '{finding.name}', budget '{run.budget}'")
     try:
-        budget = next(budget for budget in BUDGETS if budget == run.budget)
-        cells = plan(track, budget, finding.seeds)
+        asked = question(track, next(budget for budget in BUDGETS if budget == run.budget), finding.seeds)
     except Exception as error:
-        return Traced(finding, track, obstacle=f"its trials cannot be planned here: {type(error).__name__}: {error}")
+        return Traced(finding, obstacle=f"its trials cannot be planned here: {type(error).__name__}: {error}")
     kept = store.read_plan(str(run.config.get("plan", "")))
-    keys = [cell.key for cell in cells]
-    written = kept.cells.get(str(finding.number)) if kept else None
-    if written is not None and len(written) == len(cells):
+    keys = [each.cell.key for each in asked.planned]
+    written = kept.cells.get(asked.key) if kept else None
+    if written is not None and len(written) == len(keys):
         keys = list(written)
-    found = store.get_all(keys)
-    pieces = tuple(Piece(cell, key, stored) for cell, key, stored in zip(cells, keys, found, strict=True))
+    pieces = tuple(
+        Piece(each.trial, each.cell, key, stored)
+        for each, key, stored in zip(asked.planned, keys, store.get_all(keys), strict=True)
+    )
     other = any(piece.cell.key != piece.key for piece in pieces)
-    return Traced(finding, track, pieces, kept if written is not None else None, other)
+    controls = tuple(str(arm) for control in track.body.controls for arm in getattr(control, "arms", (control,)))
+    return Traced(finding, asked, controls, pieces, kept if written is not None else None, other)
 
 
 def differences(page: Finding, cells: Finding) -> list[Difference]:
@@ -149,6 +155,5 @@ def records_by_arm(pieces: Sequence[Piece]) -> Mapping[str, int]:
     """How many records the store holds of each arm that was planned."""
     counts: dict[str, int] = {}
     for piece in pieces:
-        arm = str(piece.cell.payload["arm"])
-        counts[arm] = counts.get(arm, 0) + (piece.stored is not None)
+        counts[piece.trial.arm] = counts.get(piece.trial.arm, 0) + (piece.stored is not None)
     return counts

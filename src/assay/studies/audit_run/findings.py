@@ -148,20 +148,19 @@ def _whose(traced: Traced) -> str:
 def _controls(traced: Traced) -> Check:
     """Every control on the page is an arm with records in the store."""
     arms = records_by_arm(traced.pieces)
-    assert traced.track is not None
-    planned = {name for control in traced.track.body.controls for name in getattr(control, "arms", (control,))}
-    unrun = sorted(name for name in planned if not arms.get(str(name)))
+    planned = set(traced.controls)
+    unrun = sorted(name for name in planned if not arms.get(name))
     if not planned:
         return Check(name=CHECKS[2], verdict=Verdict.FAIL, reason="the track has no controls")
     if unrun:
         verdict = Verdict.INCONCLUSIVE if traced.missing else Verdict.FAIL
-        return Check(name=CHECKS[2], verdict=verdict, reason=f"no record of {', '.join(map(str, unrun[:3]))}")
+        return Check(name=CHECKS[2], verdict=verdict, reason=f"no record of {', '.join(unrun[:3])}")
     return Check(name=CHECKS[2], verdict=Verdict.PASS, reason=f"{len(planned)} control arms have records")
 
 
 def _seeds(traced: Traced) -> Check:
     """The seeds on the page are those of records, not only of a wish."""
-    ran = {int(piece.cell.payload["seed"]) for piece in traced.pieces if piece.stored is not None}
+    ran = {piece.trial.seed for piece in traced.pieces if piece.stored is not None}
     asked = set(traced.finding.seeds)
     if wished := sorted(asked - ran):
         verdict = Verdict.INCONCLUSIVE if traced.missing else Verdict.FAIL
