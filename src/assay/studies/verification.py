@@ -97,9 +97,10 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     """The cells of one track, each under a key of everything its result depends on.
 
     A track may have a method ``resources(trial)`` that returns what a cell needs to run, any of ``cpus``, ``gpus``,
-    ``memory`` (bytes), ``timeout`` (seconds) and ``fresh`` (a process started for it alone); needs do not change results
-    and are not part of the key. It may also have ``measure_together(trials)``, which returns their records, each what ``measure`` would return, and
-    ``siblings(trial)``, which names the trials that may go with this one (None: it goes alone).
+    ``memory`` (bytes), ``timeout`` (seconds) and ``fresh`` (a process started for it alone). Needs do not change
+    results and are not part of the key. It may also have ``measure_together(trials)``, which returns their records,
+    each what ``measure`` would return, and ``siblings(trial)``, which names the trials that may go with this one (None:
+    it goes alone).
     """
     code = fingerprint([CELL.partition(":")[0], track.module, *track.sources], extras=track.extras)
     data_hash = getattr(track.body, "data_hash", None)
