@@ -16,6 +16,8 @@ from typing import Any
 from assay.errors import ConfigError, unknown
 from assay.protocols import BUDGETS, Budget
 
+MOST_WORKERS = 10_000
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -91,6 +93,8 @@ def _check(name: str, value: Any, where: str) -> None:
         raise ConfigError(f"{unknown('budget', value, BUDGETS)} (in {where})")
     if name in ("seeds", "workers") and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ConfigError(f"expected {name} >= 1; given {value!r} (in {where})")
+    if name == "workers" and value is not None and value > MOST_WORKERS:
+        raise ConfigError(f"expected workers <= {MOST_WORKERS}; given {value!r} (in {where})")
     if name == "seed" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise ConfigError(f"expected seed >= 0; given {value!r} (in {where})")
     if name in ("out", "data", "store", "engine", "address") and not isinstance(value, str | Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
@@ -110,8 +111,14 @@ class _Crew:
             if cell is None or (self.busy and taken + _places(cell) > self.places):
                 self._next = cell
                 return
+            try:
+                worker = self._worker_for(cell)
+            except OSError as error:
+                if not self.busy:
+                    raise _cannot_start(error) from None
+                self.places, self._next = len(self.busy), cell  # go on with the workers there are
+                return
             self._next = None
-            worker = self._worker_for(cell)
             worker.start(cell)
             self._running[worker] = cell
             self.busy.append(worker)
@@ -156,6 +163,11 @@ class _Crew:
                     return worker
                 worker.stop()
         return WorkerProcess(heavy=heavy)
+
+
+def _cannot_start(error: OSError) -> AssayError:
+    do = "raise the limit (ulimit -n) or take fewer --workers" if error.errno == errno.EMFILE else "free some memory"
+    return AssayError(f"cannot start a worker process: {error.strerror}; {do}; the same command continues the run")
 
 
 def _no_gpu(cell: Cell, present: int) -> CellResult:

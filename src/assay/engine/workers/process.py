@@ -37,8 +37,8 @@ class WorkerProcess:
     """A worker process and the cell it runs, if any; ``forking`` it runs each cell in a child, else one and no more."""
 
     def __init__(self, *, forking: bool = True, heavy: bool = False) -> None:
-        ours, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        ours, theirs = socket.socketpair()
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
         environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         environment[IN_WORKER] = _main_script() or os.environ.get(IN_WORKER, "")
