@@ -25,7 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # workers import c
 from assay.engine import LocalExecutor, RayExecutor, Store, StoredCell, content_key, execute
 from assay.protocols import Cell, CellEvent, CellResult, Executor
 
-NEEDED = {"completions a second": 500.0, "isolated cells a second, two workers, by processor time": 500.0, "busy on two local workers": 0.95, "busy on Ray, two cores": 0.85}
+NEEDED = {
+    "completions a second": 500.0, "isolated cells a second, two workers, by processor time": 500.0,
+    "busy on two local workers": 0.95, "busy on Ray, two cores": 0.85,
+}
 
 
 def nothing(payload: dict[str, Any]) -> dict[str, Any]:
