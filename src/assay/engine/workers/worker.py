@@ -94,7 +94,7 @@ def _begin(key: str) -> None:
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed % 2**32)
     if torch is not None:
-        torch.manual_seed(seed % 2**63)
+        torch.default_generator.manual_seed(seed % 2**63)
 
 
 def _load_main_script() -> None:
