@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
+from assay.errors import expected
 from assay.results import Failure, Finding
 
 if TYPE_CHECKING:
@@ -295,6 +296,12 @@ class Cell:
     gpus: float = 0.0
     memory: int | None = None
     together: Together | None = None
+    fresh: bool = False
+    """Whether it must run in a process started for it alone, not in a child forked from a warm one."""
+
+    def __post_init__(self) -> None:
+        if not self.timeout > 0:  # a NaN would let it run for ever
+            raise expected("a timeout > 0 (seconds)", given=f"timeout={self.timeout!r} of {self.label}")
 
 
 @dataclass(frozen=True)
@@ -310,6 +317,8 @@ class CellResult:
     seconds: float
     cached: bool = False
     together: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Versions, platform and machine of the process that computed it."""
 
 
 @dataclass(frozen=True)
