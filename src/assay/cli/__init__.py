@@ -69,10 +69,11 @@ def _app() -> typer.Typer:
         view,
     )
     from assay.cli.many import ManyValues
-    from assay.cli.root import Commands, root_options
+    from assay.cli.root import Command, Commands, Group, root_options
 
     def group(text: str) -> typer.Typer:
         return typer.Typer(
+            cls=Group,
             help=text,
             no_args_is_help=True,
             add_completion=False,
@@ -82,24 +83,33 @@ def _app() -> typer.Typer:
 
     app = group("Tells how much of a claim about a neural network or a learning rule is true.")
     app.callback(cls=Commands, help=app.info.help)(root_options)
-    app.command("verify")(verify.verify_command)
-    app.command("tracks")(tracks.tracks_command)
-    app.command("describe")(describe.describe_command)
-    app.command("plan")(plan.plan_command)
-    app.command("selftest")(selftest.selftest_command)
-    app.command("report")(report.report_command)
-    app.command("compare")(compare.compare_command)
-    app.command("view")(view.view_command)
-    app.command("bench", cls=ManyValues)(bench.bench_command)
-    app.command("tune", cls=ManyValues)(tune.tune_command)
-    app.command("reproduce", cls=reproduce.ReproduceCommand)(reproduce.reproduce_command)
-    app.add_typer(data.data_app, name="data")
+    for panel, commands in {
+        "Verify claims": {
+            "verify": verify.verify_command,
+            "tracks": tracks.tracks_command,
+            "describe": describe.describe_command,
+            "plan": plan.plan_command,
+            "selftest": selftest.selftest_command,
+        },
+        "Read results": {
+            "report": report.report_command,
+            "compare": compare.compare_command,
+            "view": view.view_command,
+        },
+    }.items():
+        for name, command in commands.items():
+            app.command(name, cls=Command, rich_help_panel=panel)(command)
+    rules = "Compare learning rules"
+    app.command("bench", cls=ManyValues, rich_help_panel=rules)(bench.bench_command)
+    app.command("tune", cls=ManyValues, rich_help_panel=rules)(tune.tune_command)
+    app.command("reproduce", cls=reproduce.ReproduceCommand, rich_help_panel=rules)(reproduce.reproduce_command)
+    app.add_typer(data.data_app, name="data", rich_help_panel=rules)
     audit = group("Audit your own model: symmetry, credit, gradient, stability, memory, kernel.")
-    audit.command("symmetry")(audit_symmetry.audit_symmetry)
-    audit.command("credit")(audit_credit.audit_credit)
-    audit.command("gradient")(audit_equilibrium.audit_gradient)
-    audit.command("stability")(audit_equilibrium.audit_stability)
-    audit.command("memory")(audit_equilibrium.audit_memory)
-    audit.command("kernel")(audit_equilibrium.audit_kernel)
-    app.add_typer(audit, name="audit")
+    audit.command("symmetry", cls=Command)(audit_symmetry.audit_symmetry)
+    audit.command("credit", cls=Command)(audit_credit.audit_credit)
+    audit.command("gradient", cls=Command)(audit_equilibrium.audit_gradient)
+    audit.command("stability", cls=Command)(audit_equilibrium.audit_stability)
+    audit.command("memory", cls=Command)(audit_equilibrium.audit_memory)
+    audit.command("kernel", cls=Command)(audit_equilibrium.audit_kernel)
+    app.add_typer(audit, name="audit", rich_help_panel="Audit your own model")
     return app

@@ -1,4 +1,4 @@
-"""How every audit command ends: the report written if asked for, and the exit code of the verdict."""
+"""How every audit command ends: the finding printed, its report written if asked for, the code of its verdict."""
 
 from __future__ import annotations
 
@@ -35,12 +35,16 @@ def rerun(audit: str, subject: str, **options: object) -> str:
 
 
 def finish(finding: Finding, out: Path | None) -> NoReturn:
-    """Write the finding's report to ``out`` (a folder, or a file by its ending) and leave with its exit code."""
+    """Print the finding, write its report to ``out`` (a folder, or a file by its ending), leave with its exit code."""
+    from assay.cli.voice import say_finding
+
+    page = None
     if out is not None:
         from assay.reports import save_report
         from assay.reports.save import as_run
         from assay.studies.verification import command_line
 
         run = as_run(finding).model_copy(update={"command": command_line()})
-        typer.echo(f"written to {save_report(run, out)}")
+        page = save_report(run, out)
+    say_finding(finding, page, again=finding.rerun)
     raise typer.Exit(finding.verdict.exit_code)
