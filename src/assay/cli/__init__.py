@@ -5,7 +5,6 @@ Nothing here imports torch before a command that needs it runs, so ``assay --hel
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,6 +23,7 @@ def main() -> None:
     An error of the user is one line on stderr and 2. A crash is a traceback and 4, since Python's own 1 means FAIL
     here; an interruption is 130, and output that nobody reads any more is 141, as shells have it.
     """
+    from assay.cli import common
     from assay.cli.root import Interrupted, NobodyReads
     from assay.errors import AssayError
 
@@ -34,8 +34,12 @@ def main() -> None:
     except (Interrupted, KeyboardInterrupt):
         _leave("\nassay: stopped; finished cells, if any, are kept: the same command goes on from there", INTERRUPTED)
     except NobodyReads:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered is flushed into nothing
+        common.forget_reader()
         raise SystemExit(NOBODY_READS) from None
+    except SystemExit:
+        if common.reader_has_gone:
+            raise SystemExit(NOBODY_READS) from None
+        raise
     except Exception:
         import traceback
 
@@ -53,6 +57,7 @@ def _app() -> typer.Typer:
 
     from assay.cli import (
         audit_credit,
+        audit_dependence,
         audit_equilibrium,
         audit_symmetry,
         bench,
@@ -68,8 +73,10 @@ def _app() -> typer.Typer:
         verify,
         view,
     )
+    from assay.cli.flags import Command, Group
     from assay.cli.many import ManyValues
-    from assay.cli.root import Command, Commands, Group, root_options
+    from assay.cli.older import VerifyCommand
+    from assay.cli.root import Commands, root_options
 
     def group(text: str) -> typer.Typer:
         return typer.Typer(
@@ -83,9 +90,9 @@ def _app() -> typer.Typer:
 
     app = group("Tells how much of a claim about a neural network or a learning rule is true.")
     app.callback(cls=Commands, help=app.info.help)(root_options)
+    app.command("verify", cls=VerifyCommand, rich_help_panel="Verify claims")(verify.verify_command)
     for panel, commands in {
         "Verify claims": {
-            "verify": verify.verify_command,
             "tracks": tracks.tracks_command,
             "describe": describe.describe_command,
             "plan": plan.plan_command,
@@ -104,8 +111,9 @@ def _app() -> typer.Typer:
     app.command("tune", cls=ManyValues, rich_help_panel=rules)(tune.tune_command)
     app.command("reproduce", cls=reproduce.ReproduceCommand, rich_help_panel=rules)(reproduce.reproduce_command)
     app.add_typer(data.data_app, name="data", rich_help_panel=rules)
-    audit = group("Audit your own model: symmetry, credit, gradient, stability, memory, kernel.")
+    audit = group("Audit your own model: symmetry, dependence, credit, gradient, stability, memory, kernel.")
     audit.command("symmetry", cls=Command)(audit_symmetry.audit_symmetry)
+    audit.command("dependence", cls=Command)(audit_dependence.audit_dependence)
     audit.command("credit", cls=Command)(audit_credit.audit_credit)
     audit.command("gradient", cls=Command)(audit_equilibrium.audit_gradient)
     audit.command("stability", cls=Command)(audit_equilibrium.audit_stability)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.cli.root import Command
+from assay.cli.flags import Command
 from assay.errors import expected
 
 SEVERAL = ("--rules", "--models", "--set", "--use")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+
+from assay.cli.flags import Group
+from assay.cli.older import spelt_out
 
 
 class Interrupted(Exception):
@@ -16,27 +18,11 @@ class NobodyReads(Exception):
     """The reader of our output has gone; the framework would end with 1, which means FAIL here."""
 
 
-class PlainFlags:
-    """Help that shows a flag as a flag: a yes-or-no option takes no value, so it shows no type."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for param in params:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-        return params
-
-
-class Command(PlainFlags, TyperCommand):
-    """One command."""
-
-
-class Group(PlainFlags, TyperGroup):
-    """Commands under one name."""
-
-
 class Commands(Group):
     """All commands; hands interruptions and broken pipes to ``assay.cli.main`` under names the framework ignores."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spelt_out(args))
 
     def invoke(self, ctx: Any) -> Any:
         try:

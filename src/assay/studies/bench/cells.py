@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.engine import cell_key, content_key
+from assay.learning.controls import shuffle_labels
 from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
 from assay.studies.arms import Arm, Settings, chosen, find_arm
@@ -156,19 +157,6 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,
                       best_episodes=sum(value >= max(expert.values) for value in played.values))
     return record
-
-
-def shuffle_labels(task: Any, *, seed: int) -> Any:
-    """The same task with training labels drawn anew in random order: nothing can be learned from it."""
-    from dataclasses import replace
-
-    import torch
-
-    from assay.protocols import Split
-    from assay.seeding import torch_generator
-
-    order = torch.randperm(len(task.train), generator=torch_generator(seed, "shuffled labels"))
-    return replace(task, train=Split(task.train.x, task.train.y[order]))
 
 
 def _budgeted(settings: Settings, task: str, budget: Budget) -> tuple[Settings, int | None]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from assay import stats
-from assay.protocols import Budget
+from assay.protocols import Budget, Outcomes
 from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
+from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
-from assay.studies.bench.cells import LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.cells import FLOORS, LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
 
 RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
@@ -33,6 +33,23 @@ class Evidence:
     failures: dict[str, list[Failure]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @staticmethod
+    def of_outcomes(
+        outcomes: Outcomes, *, task: str, budget: Budget, margin: float, seeds: tuple[int, ...]
+    ) -> Evidence:
+        """The outcomes of a task's trials, put where the decision looks for them."""
+        found = Evidence(task, budget, margin, seeds)
+        for outcome in outcomes:
+            what = outcome.trial.arm
+            found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds
+            if outcome.failure is not None:
+                found.failures.setdefault(what, []).append(outcome.failure)
+            elif outcome.record is not None and what == FLOORS:
+                found.floors = outcome.record
+            elif outcome.record is not None:
+                found.records.setdefault(what, {})[outcome.trial.seed] = outcome.record
+        return found
+
     def of(self, what: str) -> Records:
         """Records of an arm or a control by seed."""
         return self.records.get(what, {})
@@ -43,7 +60,7 @@ def decide(evidence: Evidence, arm: Arm) -> Finding:
     baseline = arm.baseline
     seeds, ours, theirs = paired(evidence.of(arm.name), evidence.of(baseline.name), "accuracy")
     decision = _compare(evidence, arm.name, ours, theirs, seeds)
-    failures = [failure for name in (arm.name, baseline.name, "floors") for failure in evidence.failures.get(name, [])]
+    failures = [failure for name in (arm.name, baseline.name, FLOORS) for failure in evidence.failures.get(name, [])]
     extra = _diverged(evidence, arm) + _return_checks(evidence, arm)
     verdict, reason = decision.verdict, decision.reason
     worse = [check for check in extra if check.verdict is not Verdict.PASS]
@@ -95,10 +112,7 @@ def percent(values: Sequence[float]) -> list[float]:
 
 def deviation(values: Sequence[float]) -> float | None:
     """The standard deviation over seeds; None for one seed, which has none."""
-    if len(values) < 2:
-        return None
-    mean = sum(values) / len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return spread(values) if len(values) >= 2 else None
 
 
 def time_ratio(evidence: Evidence, arm: Arm, key: str = "seconds") -> float | None:
