@@ -6,7 +6,8 @@ Nothing here imports torch before a command that needs it runs, so ``assay --hel
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import typer
@@ -91,7 +92,7 @@ def _app() -> typer.Typer:
     app = group("Tells how much of a claim about a neural network or a learning rule is true.")
     app.callback(cls=Commands, help=app.info.help)(root_options)
     app.command("verify", cls=VerifyCommand, rich_help_panel="Verify claims")(verify.verify_command)
-    for panel, commands in {
+    panels: dict[str, dict[str, Callable[..., Any]]] = {
         "Verify claims": {
             "tracks": tracks.tracks_command,
             "describe": describe.describe_command,
@@ -103,7 +104,8 @@ def _app() -> typer.Typer:
             "compare": compare.compare_command,
             "view": view.view_command,
         },
-    }.items():
+    }
+    for panel, commands in panels.items():
         for name, command in commands.items():
             app.command(name, cls=Command, rich_help_panel=panel)(command)
     rules = "Compare learning rules"

@@ -85,7 +85,8 @@ def say_finding(finding: Finding, page: Path | None = None, *, again: str = "") 
     if page is not None:
         hang(f"[dim]page[/dim]    [bold]{safe(str(page))}[/bold]", 10, first=2)
     if again:
-        hang(f"[dim]again[/dim]   {safe(again)}", 10, first=2)
+        # On one line whatever the terminal: a command is there to be copied.
+        out.print(f"  [dim]again[/dim]   {safe(again)}", soft_wrap=True)
 
 
 def _say_claim(finding: Finding) -> None:
