@@ -60,6 +60,7 @@ def _app() -> typer.Typer:
         audit_credit,
         audit_dependence,
         audit_equilibrium,
+        audit_run,
         audit_symmetry,
         bench,
         compare,
@@ -102,6 +103,7 @@ def _app() -> typer.Typer:
         "Read results": {
             "report": report.report_command,
             "compare": compare.compare_command,
+            "audit-run": audit_run.audit_run_command,
             "view": view.view_command,
         },
     }
