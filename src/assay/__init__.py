@@ -27,6 +27,7 @@ _HOMES = {
     "save_report": "assay.reports",
     "compare": "assay.reports",
     "audit_credit": "assay.audits.credit",
+    "FAProtocol": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
     "audit_same": "assay.audits.same",
     "assert_same": "assay.audits.same",

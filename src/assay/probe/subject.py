@@ -54,6 +54,9 @@ class Probe:
     output_names: list[str] = field(default_factory=list)
     needs_grad: bool = False
     row_bytes: int = 1
+    """The largest activation per row."""
+    trace_bytes: int = 1
+    """All activations per row, in float64."""
     cost: Cost = field(default_factory=lambda: Cost())
     seed: int = 0
     common_noise: bool = False
@@ -202,12 +205,13 @@ def learn_outputs(probe: Probe) -> Any:
 
 
 def _learn_outputs(probe: Probe) -> Any:
-    largest = 1
+    largest = total = 1
 
     def see(name: str) -> Hook:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            nonlocal largest
-            largest = max([largest, *(y.numel() * y.element_size() for y in tree.tensors(output))])
+            nonlocal largest, total
+            for y in tree.tensors(output):
+                largest, total = max(largest, y.numel() * y.element_size()), total + 8 * y.numel()
 
         return hook
 
@@ -216,7 +220,8 @@ def _learn_outputs(probe: Probe) -> Any:
     probe.cost = Cost()
     result = tree.map_tensors(result, Tensor.detach)
     probe.output_names = [name or "output" for name, leaf in tree.leaves(result) if isinstance(leaf, Tensor)]
-    probe.row_bytes = max(1, largest // max(1, probe.first_axis(probe.cases[0])))
+    rows = max(1, probe.first_axis(probe.cases[0]))
+    probe.row_bytes, probe.trace_bytes = max(1, largest // rows), max(1, total // rows)
     return result
 
 
