@@ -61,6 +61,7 @@ def _app() -> typer.Typer:
         audit_dependence,
         audit_equilibrium,
         audit_run,
+        audit_same,
         audit_symmetry,
         bench,
         compare,
@@ -115,8 +116,9 @@ def _app() -> typer.Typer:
     app.command("tune", cls=ManyValues, rich_help_panel=rules)(tune.tune_command)
     app.command("reproduce", cls=reproduce.ReproduceCommand, rich_help_panel=rules)(reproduce.reproduce_command)
     app.add_typer(data.data_app, name="data", rich_help_panel=rules)
-    audit = group("Audit your own model: symmetry, dependence, credit, gradient, stability, memory, kernel.")
+    audit = group("Audit your own model: symmetry, same, dependence, credit, gradient, stability, memory, kernel.")
     audit.command("symmetry", cls=Command)(audit_symmetry.audit_symmetry)
+    audit.command("same", cls=Command)(audit_same.audit_same)
     audit.command("dependence", cls=Command)(audit_dependence.audit_dependence)
     audit.command("credit", cls=Command)(audit_credit.audit_credit)
     audit.command("gradient", cls=Command)(audit_equilibrium.audit_gradient)
