@@ -39,7 +39,7 @@ _HOMES = {
     "train": "assay.learning",
     "AssayError": "assay.errors",
 }
-_SUBMODULES = ("models", "tasks", "symmetry", "stats", "errors", "results")
+_SUBMODULES = ("claims", "models", "tasks", "symmetry", "stats", "errors", "results")
 
 __all__ = [*_HOMES, *_SUBMODULES]
 
