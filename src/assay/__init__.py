@@ -27,7 +27,10 @@ _HOMES = {
     "save_report": "assay.reports",
     "compare": "assay.reports",
     "audit_credit": "assay.audits.credit",
+    "FAProtocol": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
+    "audit_dependence": "assay.audits.dependence",
+    "assert_depends": "assay.audits.dependence",
     "audit_stability": "assay.audits.equilibrium.stability",
     "audit_kernel": "assay.audits.equilibrium.kernel",
     "audit_gradient": "assay.audits.equilibrium.gradient",
@@ -39,7 +42,7 @@ _HOMES = {
     "train": "assay.learning",
     "AssayError": "assay.errors",
 }
-_SUBMODULES = ("claims", "models", "tasks", "symmetry", "stats", "errors", "results")
+_SUBMODULES = ("claims", "models", "tasks", "symmetry", "dependence", "stats", "errors", "results")
 
 __all__ = [*_HOMES, *_SUBMODULES]
 

@@ -129,7 +129,8 @@ def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: flo
     def spelling(name: str, reference: str | None) -> str:
         return name if reference is None or reference.startswith("live ") else reference
 
-    rules = dict.fromkeys(spelling(arm.rule, arm.rule_from) for arm in asked)
+    others = [arm for arm in asked if arm != arm.baseline] or asked  # the baseline comes by itself
+    rules = dict.fromkeys(spelling(arm.rule, arm.rule_from) for arm in others)
     models = dict.fromkeys(spelling(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
     told = margin if isinstance(margin, str) else f"{margin:g}"
     return (f"--rules {' '.join(rules)} --models {' '.join(models) or 'mlp'} --budget {budget} --seeds {seeds} "

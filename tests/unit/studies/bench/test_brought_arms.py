@@ -115,7 +115,7 @@ def test_things_in_a_module_run_in_workers_by_their_path(tmp_path: Path, monkeyp
     (finding,) = run.findings
     assert finding.name == "wine/MyRule/net" and not finding.failures
     assert "where" not in run.config
-    assert finding.rerun.startswith("assay bench my_lab_for_bench:wine --rules backprop my_lab_for_bench:MyRule")
+    assert finding.rerun.startswith("assay bench my_lab_for_bench:wine --rules my_lab_for_bench:MyRule")
 
 
 def test_live_objects_do_not_travel_and_say_what_to_do(tmp_path: Path) -> None:
