@@ -14,7 +14,7 @@ from assay.learning import TrainResult, train_many
 from assay.learning.names import named_rule
 from assay.models import EnergyMLP
 from assay.protocols import EquilibriumModel, Rule
-from assay.rules import Backprop
+from assay.rules import Backprop, FeedbackAlignment
 from assay.seeding import derive
 from assay.studies.arms.settings import Settings
 from assay.studies.arms.table import Arm
@@ -41,7 +41,10 @@ def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: i
     energy = _energy_model(arm.model, settings, task, seed=seed)
     model = energy if arm.relaxes else _feedforward(energy)
     options: dict[str, Any] = {"beta": settings.beta, "sweeps": _pair(settings.sweeps)} if arm.relaxes else {}
-    return Built(model, named_rule(arm.rule, model, seed=derive(seed, "feedback") % 2**31, **options))
+    rule = named_rule(arm.rule, model, seed=derive(seed, "feedback") % 2**31, **options)
+    if isinstance(rule, FeedbackAlignment):
+        rule.refuse_partial = True
+    return Built(model, rule)
 
 
 def fit(built: Built, task: Any, settings: Settings, *, seed: int) -> TrainResult:
