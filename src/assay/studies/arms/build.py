@@ -17,7 +17,7 @@ from assay.learning.names import named_rule
 from assay.learning.resolve import as_model, as_rule
 from assay.models import EnergyMLP
 from assay.protocols import EquilibriumModel, Rule
-from assay.rules import Backprop
+from assay.rules import Backprop, FeedbackAlignment
 from assay.seeding import derive
 from assay.studies.arms.brought import fetched
 from assay.studies.arms.settings import Settings
@@ -58,7 +58,10 @@ def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: i
     if arm.rule_from is not None:
         return Built(model, as_rule(_fresh(fetched(arm.rule_from)), model, seed=drawn))
     options: dict[str, Any] = {"beta": settings.beta, "sweeps": _pair(settings.sweeps)} if arm.relaxes else {}
-    return Built(model, named_rule(arm.rule, model, seed=drawn, **options))
+    rule = named_rule(arm.rule, model, seed=drawn, **options)
+    if isinstance(rule, FeedbackAlignment):
+        rule.refuse_partial = True
+    return Built(model, rule)
 
 
 def _fresh(rule: Any) -> Any:

@@ -361,7 +361,7 @@ def _experiment(evidence: Evidence, arm: Arm) -> str:
 
 def _limitations(evidence: Evidence, arm: Arm, decision: stats.Decision) -> tuple[str, ...]:
     notes = list(decision.notes)
-    if evidence.budget == "quick" and evidence.task in LARGE:
+    if evidence.budget in ("smoke", "quick") and evidence.task in LARGE:
         notes.append(f"quick budget: {QUICK_ITEMS:,} training items and half the epochs; use --budget standard for all")
     floors, ours = evidence.floors, evidence.scores(arm.name)
     if floors and ours and "logistic" in floors and fmean(ours) <= 100 * floors["logistic"]:
