@@ -58,10 +58,7 @@ def bench(
     _check_margin(margin)
     asked = arms(rules, models if model is None else _one(model))
     seed_list = seeds_of(budget, count=seeds, first=seed)
-    if device is not None:
-        from assay.learning.device import chosen_device
-
-        device = str(chosen_device(device))
+    device = _device(device)
     compared = [arm for arm in asked if arm != arm.baseline]
     root = str(data) if data is not None else None
     absent = {task.name: reason for task in wanted
@@ -104,6 +101,15 @@ def bench(
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
+
+
+def _device(name: str | None) -> str | None:
+    """The device that a name such as auto means here."""
+    if name is None:
+        return None
+    from assay.learning.device import chosen_device
+
+    return str(chosen_device(name))
 
 
 def _check_margin(margin: float | str) -> None:
