@@ -168,6 +168,8 @@ def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...]) -> Finding:
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
     finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=seeds)
+    if any(outcome.trial.budget == "smoke" for outcome in outcomes):
+        finding = stats.first_look(finding, kind=track.kind)
     return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})
 
 
