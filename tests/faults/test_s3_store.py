@@ -1,4 +1,4 @@
-"""A store on an S3 server: shared by drivers, exclusive in its claims, patient with a server that fails for a moment."""
+"""A store on an S3 server: shared by drivers, exclusive in its claims, patient when it fails for a moment."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ class RayExecutor:
     At most ``workers`` cells (all the cluster's cores by default), and as many again queued, are with Ray at a time:
     the plan itself stays with the driver. A cell whose Ray worker or node is lost is tried ``retries`` times more. One
     that asks for more than any node has waits ``patience`` seconds for an autoscaler to bring a larger one, no longer.
-    ``modules`` are packages or modules besides Assay whose code travels with the job, and with them what they import
-    of their own; ``working_dir`` is a folder that travels too (data, modules loaded by computed names). With
-    ``ship=False`` nothing travels and every node must have the same wheel. Either way each worker checks Python, torch and the source of Assay
-    against the driver's before it runs anything.
+    ``modules`` are packages or modules besides Assay whose code travels with the job, and with them what they import of
+    their own; ``working_dir`` is a folder that travels too (data, modules loaded by computed names). With
+    ``ship=False`` nothing travels and every node must have the same wheel. Either way each worker checks Python, torch
+    and the source of Assay against the driver's before it runs anything.
     """
 
     address: str | None = None
