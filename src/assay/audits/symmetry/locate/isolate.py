@@ -125,7 +125,7 @@ class _Probe:
         def leave(m: nn.Module, args: Any, output: Any) -> Any:
             nonlocal seen
             seen += 1
-            return _patched(output, patch) if seen == number + 1 else None
+            return patched(output, patch) if seen == number + 1 else None
 
         twin = self.subject.twin(self.best)
         handle = self.modules[self.best][module].register_forward_hook(leave)
@@ -215,7 +215,8 @@ def _exit(one: Pass, module: str, number: int) -> list[Tensor]:
     return [tensor for _, tensor in event.tensors]
 
 
-def _patched(output: Any, patch: list[Tensor]) -> Any:
+def patched(output: Any, patch: list[Tensor]) -> Any:
+    """The value with its real and complex tensors replaced in order."""
     queue = iter(patch)
     leaves = [
         next(queue).to(leaf.device, leaf.dtype)
