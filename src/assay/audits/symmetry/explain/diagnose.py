@@ -231,7 +231,9 @@ def _latent(facts: Facts) -> Iterable[Issue]:
         return
     # A wrong backward pass spoils parameter gradients too; then only a break after a change of weights is latent.
     names = [] if facts.backward.wrong_backwards else latent_parameters(facts)
-    retests = [one.condition for one in facts.again.retests if one.broken and one.condition != "train mode"]
+    retests = [
+        one.condition for one in facts.again.retests if one.broken and not one.condition.startswith("train mode")
+    ]
     if not names and not retests:
         return
     weights = dict(facts.subject.model.named_parameters())
@@ -270,7 +272,7 @@ def _differences(facts: Facts) -> Iterable[Issue]:
 
 
 def _train_mode(facts: Facts) -> Iterable[Issue]:
-    if any(one.broken and one.condition == "train mode" for one in facts.again.retests):
+    if any(one.broken and one.condition.startswith("train mode") for one in facts.again.retests):
         where = _first_module(facts, nn.modules.batchnorm._BatchNorm)
         yield _issue(facts, signatures.TRAIN_MODE, where, "medium")
 
