@@ -130,7 +130,7 @@ class _Work:
             event, other = events[position], others[position]
             if event.key != other.key or event.key in self.excused:
                 continue
-            rough = [one.get(event.key) for one in lows] if self.best == "high" else [None, None]
+            rough: list[Event | None] = [one.get(event.key) for one in lows] if self.best == "high" else [None, None]
             module = self.modules.get(event.module)
             found = test_event(event, [other], rough, self.element, self.group, module, self.batch)
             if found is not None and not found.consistent:
