@@ -173,8 +173,11 @@ def finite(name: str, value: float, *, above: float | None = None) -> float:
 
 
 def fraction(name: str, value: float, *, below: float = 1.0) -> float:
-    """``value`` as a float strictly between 0 and ``below``; InputError otherwise."""
-    if isinstance(value, bool) or not 0.0 < float(value) < below:
+    """``value`` as a float strictly between 0 and ``below``; InputError otherwise.
+
+    Nor may it be so small that 1 - value is 1: quantiles at 1 are infinite, and so would be every interval.
+    """
+    if isinstance(value, bool) or not 0.0 < float(value) < below or 1.0 - float(value) == 1.0:
         raise expected(f"{name} between 0 and {below:g}", given=f"{name}={value!r}")
     return float(value)
 

@@ -1,7 +1,8 @@
 """Every kernel is asked for what a plain NumPy reference computes, and must give it back to within rounding.
 
 Layered and looped networks, fresh and trained, in float32 and float64: every unit after every sweep of the free and the
-nudged relaxations, the output, and the gradient of every parameter, biases included. Tolerances are derived from the
+nudged relaxations (as states and as deviations from the free one), the output, and the gradient of every parameter,
+biases included. Tolerances are derived from the
 precision, the terms of a sum, the depth and the contraction. Kernels with one planted mistake each must be rejected.
 Each seed draws other weights and inputs.
 """
@@ -16,7 +17,7 @@ from assay.protocols import Budget, Outcomes, Trial
 from assay.registry import track
 from assay.results import Check, Control, Figure, Finding, Table, Verdict
 
-KERNELS = ("eager", "fast", "population")
+KERNELS = ("eager", "fast", "deviations", "population")
 PLANTED = "controls"
 SWEEPS, BETA = (30, 10), 0.2
 
@@ -42,7 +43,8 @@ class GoldenReference:
         from assay.audits.equilibrium.kernel import audit_kernel
 
         name = "fast" if trial.arm == PLANTED else trial.arm
-        finding = audit_kernel(name, seed=trial.seed, sweeps=SWEEPS, beta=BETA, controls=trial.arm == PLANTED)
+        sweeps = (6, 3) if trial.budget == "smoke" else SWEEPS
+        finding = audit_kernel(name, seed=trial.seed, sweeps=sweeps, beta=BETA, controls=trial.arm == PLANTED)
         if trial.arm == PLANTED:
             return {"controls": [control.model_dump() for control in finding.controls]}
         return {

@@ -10,18 +10,35 @@ from assay.audits.credit.measure import Credit
 from assay.audits.credit.published import GRADIENT_LIMIT, GROWTH_LIMIT
 from assay.results import Figure, Reference, Series
 
-LEAST = 1e-30
-"""Zero on a logarithmic axis."""
-
 
 def figures(credit: Credit) -> tuple[Figure, ...]:
     """All figures this audit has numbers for."""
-    made = [_growth(credit), _gradients(credit)]
+    made = [_stream(credit), _growth(credit), _gradients(credit)]
     if any(a is not None for a in credit.alignment):
         made.append(_alignment(credit))
     if credit.baselines is not None and credit.baselines.ladder:
         made.append(_ladder(credit.baselines, len(credit.blocks)))
     return tuple(made)
+
+
+def _stream(credit: Credit) -> Figure:
+    """Which blocks were found, in order, and how wide the stream is in front of each."""
+    blocks = credit.blocks
+    sizes = [math.prod(shape) for shape in blocks.shapes] or [1] * (len(blocks) + 1)
+    shapes = blocks.shapes or ((),) * (len(blocks) + 1)
+    names = tuple(f"{name} ({' x '.join(map(str, shape))})" if shape else name
+                  for name, shape in zip((*blocks.names, "head"), shapes, strict=True))
+    return Figure(
+        key="stream",
+        question="Which blocks were found, and how wide is the stream in front of each?",
+        x_label="block, in the order in which they run",
+        y_label="numbers per sample",
+        y_scale="log",
+        categories=names,
+        series=(Series(name="stream", x=_places(range(len(sizes))), y=tuple(float(size) for size in sizes)),),
+        caption=f"{blocks}." + (" Plain layers lie between stages; growth is that of the blocks alone."
+                                if blocks.broken else ""),
+    )
 
 
 def _growth(credit: Credit) -> Figure:
@@ -34,11 +51,11 @@ def _growth(credit: Credit) -> Figure:
         y_scale="log",
         categories=credit.places,
         series=(
-            Series(name="|h|", x=_places(depths), y=_positive(credit.scale.norms)),
+            Series(name="|h|", x=_places(depths), y=_sizes(credit.scale.norms)),
             Series(
                 name="growth of the block before",
                 x=_places(range(1, len(depths))),
-                y=_positive(credit.scale.growth),
+                y=_sizes(credit.scale.growth),
                 style="dots",
             ),
         ),
@@ -56,8 +73,8 @@ def _gradients(credit: Credit) -> Figure:
         y_scale="log",
         categories=credit.places,
         series=(
-            Series(name="raw |dL/dh| of the mean loss", x=depths, y=_positive(credit.reference.raw)),
-            Series(name="gauge-invariant |g| |h| / loss", x=depths, y=_positive(credit.reference.invariant)),
+            Series(name="raw |dL/dh| of the mean loss", x=depths, y=_sizes(credit.reference.raw)),
+            Series(name="gauge-invariant |g| |h| / loss", x=depths, y=_sizes(credit.reference.invariant)),
         ),
         references=(Reference(value=GRADIENT_LIMIT, label="published D2 limit on the raw size"),),
         caption="Rescaling the stream moves the raw curve and leaves the other where it is.",
@@ -118,8 +135,9 @@ def _places(values: Iterable[int]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _positive(values: Iterable[float]) -> tuple[float, ...]:
-    return tuple(max(value, LEAST) if math.isfinite(value) else LEAST for value in values)
+def _sizes(values: Iterable[float]) -> tuple[float, ...]:
+    # A number that is not finite has no place on the axis; the page says how many there are, the table holds them.
+    return tuple(float(value) for value in values)
 
 
 def _real(value: float) -> float:

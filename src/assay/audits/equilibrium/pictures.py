@@ -11,14 +11,12 @@ from torch import Tensor, nn
 
 from assay.audits.equilibrium.agreement import Agreement, Trend, has_setting
 from assay.audits.equilibrium.true_gradient import untouched
-from assay.protocols import EquilibriumModel, Nudge, Rule, State
+from assay.protocols import Clamped, EquilibriumModel, Nudge, Rule, State
 from assay.results import Figure, Reference, Series
 from assay.solving.relaxation import largest_change
 
 Phases = list[list[float]]
 """One list for the free sweeps and one for the nudged."""
-LEAST = 1e-17
-"""Zero on a logarithmic axis: below every rounding error of float64."""
 
 
 def agreement_figures(rows: Sequence[Agreement], trend: Trend | None, limit: float) -> tuple[Figure, ...]:
@@ -101,7 +99,7 @@ def _panels(residuals: Phases, energies: Phases) -> tuple[tuple[str, str, str, L
 
 @torch.no_grad()
 def _traced(
-    model: EquilibriumModel, x: Tensor, y: Tensor, free: int, nudged: int, beta: float
+    model: EquilibriumModel[Clamped], x: Tensor, y: Tensor, free: int, nudged: int, beta: float
 ) -> tuple[Phases, Phases]:
     clamped = model.clamp(x)
     state: State = model.start(clamped)
@@ -118,4 +116,4 @@ def _traced(
 
 
 def _positive(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(max(float(value), LEAST) for value in values)
+    return tuple(float(value) for value in values)
