@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from assay.results import Failure, Finding
@@ -159,13 +159,56 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class ControlArm:
+    """An arm whose answer is known beforehand, run like any other and judged by the decision of the claim.
+
+    ``instead_of`` maps arms of the claim to the control arms that take their place; the track then decides as if those
+    had been measured. A known-good control must not come out as FAIL. A known-bad one must, or, where a guard stops it
+    first, be INCONCLUSIVE for a reason that contains ``because``. Made by ``known_good`` and ``known_bad``.
+    """
+
+    name: str
+    kind: Literal["known-good", "known-bad"]
+    instead_of: Mapping[str, str]
+    because: str = ""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The control arms that are run."""
+        return tuple(dict.fromkeys(self.instead_of.values()))
+
+
+def known_good(arm: str, instead_of: str | Mapping[str, str]) -> ControlArm:
+    """A control that must be accepted, run in place of an arm of the claim (or of several: claim arm to control arm).
+
+    >>> known_good("control: backprop again", "eqprop").instead_of
+    {'eqprop': 'control: backprop again'}
+    """
+    return ControlArm(arm, "known-good", _swap(arm, instead_of))
+
+
+def known_bad(arm: str, instead_of: str | Mapping[str, str], *, because: str = "") -> ControlArm:
+    """A control that must be rejected; otherwise as ``known_good``.
+
+    >>> known_bad("control: shuffled labels", "eqprop", because="not above chance").kind
+    'known-bad'
+    """
+    return ControlArm(arm, "known-bad", _swap(arm, instead_of), because)
+
+
+def _swap(arm: str, instead_of: str | Mapping[str, str]) -> dict[str, str]:
+    return {instead_of: arm} if isinstance(instead_of, str) else dict(instead_of)
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What became of a trial: a record of JSON values, or a failure."""
+    """What became of a trial: a record of JSON values, or a failure; ``cached`` if an earlier run had measured it."""
 
     trial: Trial
     record: Mapping[str, Any] | None
     failure: Failure | None = None
     seconds: float = 0.0
+    cached: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,6 +233,22 @@ class Outcomes:
         """One number of each seed of an arm, in order of seed."""
         return tuple(float(record[key]) for _, record in sorted(self.arm(arm).items()))
 
+    def with_control(self, control: ControlArm) -> Outcomes:
+        """The outcomes as if the control arms had been measured in place of the arms they stand for.
+
+        Of the other arms only the seeds are kept at which every one of the control arms finished.
+        """
+        swap = control.instead_of
+        seeds = set.intersection(*(set(self.arm(arm)) for arm in control.arms))
+        kept = [o for o in self.all if o.trial.arm not in swap and o.trial.seed in seeds]
+        moved = [
+            replace(o, trial=replace(o.trial, arm=claimed))
+            for claimed, arm in swap.items()
+            for o in self.all
+            if o.trial.arm == arm and o.trial.seed in seeds
+        ]
+        return Outcomes((*moved, *kept))
+
     def paired(self, first: str, second: str, key: str) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
         """Seeds both arms finished, and the number of each arm at those seeds."""
         a, b = self.arm(first), self.arm(second)
@@ -200,8 +259,13 @@ class Outcomes:
 class TrackBody(Protocol):
     """What a class under ``@track`` provides. ``measure`` returns numbers, ``decide`` a verdict; neither renders."""
 
-    controls: Sequence[str]
-    """Names of the arms whose answer is known beforehand; at least one known-good and one known-bad."""
+    controls: Sequence[ControlArm]
+    """The arms whose answer is known beforehand, by ``known_good`` and ``known_bad``; at least one of each.
+
+    ``trials`` plans them, on three seeds where fewer decide nothing; ``decide`` need not know of them. They are judged
+    by ``decide`` or, where the claim is about a check, by ``judge(outcomes)``, the part of ``decide`` that applies the
+    check to the arm of the claim and returns something with a verdict and a reason.
+    """
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """The cells to run; seeds asked for later must add cells and change none."""

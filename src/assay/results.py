@@ -115,6 +115,8 @@ class Measurement(Frozen):
     values: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     note: str = ""
+    about: str = ""
+    """What the interval generalises to, where that is a question: "this test set" or "data like it"."""
 
     @model_validator(mode="after")
     def _one_value_per_seed(self) -> Self:

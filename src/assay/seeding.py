@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
 """How many seeds a budget runs."""
+MOST_SEEDS = 1_000_000
 
 
 def seeds_of(budget: Budget, *, count: int | None, first: int) -> tuple[int, ...]:
@@ -28,7 +29,9 @@ def seeds_of(budget: Budget, *, count: int | None, first: int) -> tuple[int, ...
     number = SEEDS[budget] if count is None else count
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise expected("seeds >= 1", given=f"seeds={count!r}")
-    if isinstance(first, bool) or first < 0:
+    if number > MOST_SEEDS:
+        raise expected(f"at most {MOST_SEEDS:,} seeds", given=f"seeds={number}", do="no claim needs more")
+    if isinstance(first, bool) or not isinstance(first, int) or first < 0:
         raise expected("seed >= 0", given=f"seed={first!r}")
     return tuple(range(first, first + number))
 

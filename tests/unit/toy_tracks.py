@@ -6,17 +6,18 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from assay.protocols import Budget, Outcomes, Trial
+from assay import stats
+from assay.protocols import Budget, Outcomes, Trial, known_bad
 from assay.registry import track
-from assay.results import Control, Finding, Measurement, Verdict
+from assay.results import Finding, Region, Verdict
 
 
 class Toy:
     """Measures its seed; the control measures nothing. Subclasses misbehave in one way each."""
 
-    controls = ("control: empty",)
+    controls: ClassVar = (known_bad("control: empty", "subject"),)
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         for seed in seeds:
@@ -31,17 +32,13 @@ class Toy:
 
     def decide(self, outcomes: Outcomes) -> Finding:
         values = outcomes.values("subject", "value")
-        empty = outcomes.values("control: empty", "value")
         return Finding(
             subject="toy",
             claim="",
             verdict=Verdict.PASS if all(values) else Verdict.FAIL,
             reason="all seeds are positive",
             headline="value",
-            measurements=(Measurement(name="value", value=values[0] if values else None, n=len(values)),),
-            controls=(
-                Control(name="empty", kind="known-bad", expected="0", observed=str(empty), separated=empty == (0.0,)),
-            ),
+            measurements=(stats.summarise("value", values).model_copy(update={"region": Region(low=0.0)}),),
         )
 
 
@@ -88,8 +85,7 @@ class Uncalibrated(Toy):
     """Says PASS although its known-bad subject passed too."""
 
     def decide(self, outcomes: Outcomes) -> Finding:
-        blind = Control(name="empty", kind="known-bad", expected="rejected", observed="accepted", separated=False)
-        return super().decide(outcomes).model_copy(update={"controls": (blind,)})
+        return super().decide(outcomes).model_copy(update={"verdict": Verdict.PASS})
 
 
 @track(9106, "toy-fails", claim="seeds are negative", kind="deterministic", sources=())

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from assay.errors import expected
 from assay.results import Check, Frozen, Interval, Measurement, Region, Verdict
 
+LEAST_LEVEL = 1e-12
+"""Quantiles at smaller levels are rounding: 1 - level must differ from 1 by many units in the last place."""
 MINIMUM_SEEDS = 3
 """Fewer observations than this show that something runs, not that it holds."""
 
@@ -182,8 +184,9 @@ def finite(name: str, value: float, *, above: float | None = None) -> float:
 
 def fraction(name: str, value: float, *, below: float = 1.0) -> float:
     """``value`` as a float strictly between 0 and ``below``; InputError otherwise."""
-    if isinstance(value, bool) or not 0.0 < float(value) < below:
-        raise expected(f"{name} between 0 and {below:g}", given=f"{name}={value!r}")
+    if isinstance(value, bool) or not LEAST_LEVEL <= float(value) < below:
+        least = "0" if not float(value) > 0 else f"{LEAST_LEVEL:g}, the least that 1 - {name} still shows,"
+        raise expected(f"{name} between {least} and {below:g}", given=f"{name}={value!r}")
     return float(value)
 
 

@@ -227,7 +227,9 @@ def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) 
         )
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
-    return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=seeds)
+    records = stats.finished(outcomes, controls=stats.control_arms(track.body))
+    ran = stats.Ran(records, controls=stats.judged_controls(track.body, outcomes), planned=True)
+    return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
 
 
 def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: float) -> Finding:

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from assay import stats
-from assay.protocols import Budget, Outcomes, Trial
+from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
-from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Region, Series, Table, Verdict
+from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Table, Verdict
 from assay.stats import Decision
 from assay.stats.intervals import deviation
 
@@ -45,7 +45,11 @@ CONTROL_SEEDS = 3
 class Parity:
     """Two arms and their floors at every seed; broken learners at the first three."""
 
-    controls: ClassVar[tuple[str, ...]] = (TWIN, *BAD)
+    controls: ClassVar[tuple[ControlArm, ...]] = (
+        known_good(TWIN, EQPROP),
+        known_bad(FROZEN, EQPROP),
+        *(known_bad(arm, EQPROP, because="not above chance") for arm in (SHUFFLED, FLIPPED)),
+    )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """Arms, floors and the healthy twin at every seed, broken learners at the first three."""
@@ -109,7 +113,6 @@ class Parity:
             tables=(_table(seeds, ours, theirs, outcomes), _tuning_table(outcomes)),
             figures=(_slopes(seeds, ours, theirs, linear), _learning(outcomes, seeds[0])),
             checks=(*decision.checks, *_level_checks(ours, linear, reached, level), decision.check("parity")),
-            controls=_controls(outcomes),
             limitations=(
                 f"One small task of {TEST_ITEMS} test images per seed; the seed draws the split too.",
                 "The backprop arm is the feed-forward limit (gamma -> 0) of the same network with the same weights.",
@@ -193,27 +196,6 @@ def _parity(
     return stats.parity(
         a, b, margin=MARGIN, items=TEST_ITEMS, scale=100.0, guards=guards, name="gap", unit="pp", seeds=seeds
     )
-
-
-def _controls(outcomes: Outcomes) -> tuple[Control, ...]:
-    """Broken learners must be rejected outright, and backprop must not be told from itself."""
-    controls = []
-    for arm in (TWIN, *BAD):
-        seeds, found, theirs = outcomes.paired(arm, BACKPROP, "accuracy")
-        if not seeds:
-            continue
-        decision = _parity(found, theirs, seeds)
-        good = arm == TWIN
-        controls.append(
-            Control(
-                name=arm.removeprefix("control: "),
-                kind="known-good" if good else "known-bad",
-                expected="not FAIL" if good else "FAIL",
-                observed=f"{decision.verdict}: {_mean(found):.2f} % against {_mean(theirs):.2f} %, n = {len(seeds)}",
-                separated=(decision.verdict is Verdict.FAIL) is not good,
-            )
-        )
-    return tuple(controls)
 
 
 def _measurements(

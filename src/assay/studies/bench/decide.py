@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay import stats
-from assay.protocols import Budget
+from assay.protocols import Budget, Outcome, Outcomes, Trial
 from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
 from assay.studies.arms import Arm, chosen
 from assay.studies.bench.cells import LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
@@ -70,7 +70,12 @@ def decide(evidence: Evidence, arm: Arm) -> Finding:
         seeds=seeds,
         seconds=evidence.seconds.get(arm.name, 0.0) + evidence.seconds.get(baseline.name, 0.0),
     )
-    return stats.enforce(finding, kind="statistical", seeds=seeds)
+    both = Outcomes(tuple(
+        Outcome(Trial(what, seed), record) for what in {arm.name, baseline.name}
+        for seed, record in evidence.of(what).items()
+    ))
+    ran = stats.Ran(stats.finished(both), controls=controls, planned=True)
+    return stats.enforce(finding, kind="statistical", ran=ran)
 
 
 def not_measured(task: str, arm: Arm, *, margin: float, reason: str) -> Finding:
