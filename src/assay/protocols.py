@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Budget = Literal["quick", "standard", "full"]
 BUDGETS: tuple[Budget, ...] = ("quick", "standard", "full")
+SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
+"""How many seeds a budget runs."""
 
 
 @runtime_checkable

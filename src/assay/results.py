@@ -6,18 +6,21 @@ nothing, so whatever a reader should see (an interval, a verdict, a picture's po
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from assay.errors import NotPassed, SchemaError
+from assay.figures import Figure, Panel, Reference, Series, Table
+from assay.frozen import Frozen, Scalar
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a reader of the previous version would misread a file; older files stay readable."""
 
 
@@ -60,20 +63,6 @@ class Evidence(StrEnum):
     REPLICATED = "replicated"
 
 
-def _finite_or_text(value: object) -> object:
-    # In a table a NaN is shown, not computed with; as text it survives JSON and compares equal.
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-Scalar = Annotated[bool | int | float | str | None, BeforeValidator(_finite_or_text)]
-
-
-class Frozen(BaseModel):
-    """Base of all results: immutable, strict about unknown fields, NaN and infinity kept in JSON as text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
 class Interval(Frozen):
     """A confidence interval and how it was made."""
 
@@ -97,12 +86,40 @@ class Region(Frozen):
             return "anything" if self.high is None else f"<= {self.high:.4g}"
         return f">= {self.low:.4g}" if self.high is None else f"{self.low:.4g} to {self.high:.4g}"
 
+    def judge(self, interval: Interval | None) -> Verdict:
+        """PASS if the interval lies inside, FAIL if it is disjoint, INCONCLUSIVE otherwise.
+
+        No interval, or one with a NaN end, decides nothing.
+        """
+        if interval is None or math.isnan(interval.low) or math.isnan(interval.high):
+            return Verdict.INCONCLUSIVE
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        if low <= interval.low and interval.high <= high:
+            return Verdict.PASS
+        if interval.high < low or interval.low > high:
+            return Verdict.FAIL
+        return Verdict.INCONCLUSIVE
+
+
+def _cut(data: dict[str, Any]) -> dict[str, Any]:
+    possible, interval = data.get("possible"), data.get("interval")
+    if not isinstance(possible, Region) or not isinstance(interval, Interval):
+        return data
+    low = interval.low if possible.low is None else max(interval.low, possible.low)
+    high = interval.high if possible.high is None else min(interval.high, possible.high)
+    if (low, high) == (interval.low, interval.high) or low > high:
+        return data
+    return {**data, "interval": interval.model_copy(update={"low": low, "high": high})}
+
 
 class Measurement(Frozen):
     """One number with everything needed to judge it.
 
-    ``n`` counts independent observations (seeds, inputs, test items; ``note`` says which). With n = 1 there is no
+    ``n`` counts independent observations, ``of`` says of what (seeds, inputs, test items). With n = 1 there is no
     interval: None, not width 0. ``values`` holds the observations by ``seeds`` when there are few enough to show.
+    ``possible`` is what the quantity can be at all (an accuracy is 0 to 100 %); an interval made by a formula that
+    does not know it is cut there.
     """
 
     name: str
@@ -117,6 +134,13 @@ class Measurement(Frozen):
     note: str = ""
     about: str = ""
     """What the interval generalises to, where that is a question: "this test set" or "data like it"."""
+    of: str = ""
+    possible: Region | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cut_at_the_possible(cls, data: Any) -> Any:
+        return _cut(data) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _one_value_per_seed(self) -> Self:
@@ -127,77 +151,17 @@ class Measurement(Frozen):
         return self
 
 
-class Table(Frozen):
-    """Rows for a person to read. Columns are names; numbers stay numbers so that every renderer can sort them."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Scalar, ...], ...]
-    note: str = ""
-
-    @model_validator(mode="after")
-    def _rows_fit_columns(self) -> Self:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(f"table {self.title!r}: a row of {len(row)} cells under {len(self.columns)} columns")
-        return self
-
-
-class Series(Frozen):
-    """One line, cloud, band or set of bars of a figure; ``low`` and ``high`` are its band, if it has one."""
-
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-    style: Literal["line", "dots", "bars"] = "line"
-
-    @model_validator(mode="after")
-    def _same_lengths(self) -> Self:
-        lengths = {len(self.x), len(self.y), *(len(band) for band in (self.low, self.high) if band)}
-        if len(lengths) != 1:
-            raise ValueError(f"series {self.name!r}: x, y, low and high have different lengths")
-        return self
-
-
-class Reference(Frozen):
-    """A labelled line across a figure: a limit, chance level, noise floor."""
-
-    value: float
-    label: str
-    axis: Literal["x", "y"] = "y"
-
-
-class Figure(Frozen):
-    """The data of a picture; ``question`` is its title and what it answers.
-
-    ``xy`` draws ``series``; ``slopes`` draws one line per seed between the arms named in ``categories``; ``heatmap``
-    draws ``grid`` (rows by ``row_names``, columns by ``categories``). ``categories`` name integer x positions.
-    """
-
-    key: str
-    question: str
-    kind: Literal["xy", "slopes", "heatmap"] = "xy"
-    x_label: str = ""
-    y_label: str = ""
-    x_scale: Literal["linear", "log"] = "linear"
-    y_scale: Literal["linear", "log"] = "linear"
-    series: tuple[Series, ...] = ()
-    references: tuple[Reference, ...] = ()
-    categories: tuple[str, ...] = ()
-    row_names: tuple[str, ...] = ()
-    grid: tuple[tuple[float, ...], ...] = ()
-    caption: str = ""
-
-
 class Check(Frozen):
-    """One guard or sub-test inside a finding: what was asked, what came out, why."""
+    """One guard or sub-test inside a finding: what was asked, what came out, why.
+
+    ``aside`` says why a check that did not pass does not count against the claim; without it, it does.
+    """
 
     name: str
     verdict: Verdict
     reason: str
     label: str = ""
+    aside: str = ""
 
 
 class Control(Frozen):
@@ -239,6 +203,8 @@ class Finding(Frozen):
     reason: str
     number: int | None = None
     name: str = ""
+    title: str = ""
+    """The name for a person to read; ``name`` is the one to type."""
     experiment: str = ""
     key_finding: str = ""
     score: float | None = None
@@ -287,8 +253,8 @@ class Environment(Frozen):
     cpu: str = ""
     cores: int = 0
     threads: int = 1
-    packages: dict[str, str] = {}
-    determinism: dict[str, str] = {}
+    packages: dict[str, str] = Field(default_factory=dict)
+    determinism: dict[str, str] = Field(default_factory=dict)
     git_revision: str = ""
     git_dirty: bool | None = None
 
@@ -305,10 +271,12 @@ class Run(Frozen):
     budget: str = ""
     seconds: float = 0.0
     environment: Environment = Environment()
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = Field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
+    digest: str = ""
+    """SHA-256 of everything else, written with the file: a file changed afterwards no longer fits it."""
 
     @property
     def verdict(self) -> Verdict:
@@ -320,9 +288,21 @@ class Run(Frozen):
         """How many findings came out as each verdict, zeros included."""
         return {verdict: sum(f.verdict is verdict for f in self.findings) for verdict in Verdict}
 
+    @property
+    def altered(self) -> bool:
+        """Whether the run is no longer what its digest was computed of; False for a run that has none."""
+        return bool(self.digest) and self.digest != self._content_digest()
+
     def to_json(self) -> str:
-        """The run as indented JSON, the content of ``run.json``."""
-        return self.model_dump_json(indent=1) + "\n"
+        """The run as indented JSON, the content of ``run.json``, sealed with its digest.
+
+        A digest that is there is kept: a run that was altered after it was written stays recognisable as such.
+        """
+        sealed = self if self.digest else self.model_copy(update={"digest": self._content_digest()})
+        return sealed.model_dump_json(indent=1) + "\n"
+
+    def _content_digest(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"digest"}).encode()).hexdigest()
 
     @staticmethod
     def from_json(text: str | bytes, *, where: str = "run") -> Run:
@@ -366,3 +346,10 @@ def load_run(path: str | Path) -> Run:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of run.json."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Run.model_json_schema(mode="serialization")}
+
+
+__all__ = [
+    "SCHEMA_VERSION", "Check", "Control", "Environment", "Evidence", "Failure", "Figure", "Finding", "Frozen",
+    "Interval", "Issue", "Measurement", "Panel", "Reference", "Region", "Run", "Scalar", "Series", "Table", "Verdict",
+    "json_schema", "load_run",
+]

@@ -6,15 +6,13 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from assay.errors import InputError, expected, unknown
-from assay.protocols import BUDGETS, Budget
+from assay.protocols import BUDGETS, SEEDS, Budget
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
 
-SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
-"""How many seeds a budget runs."""
 MOST_SEEDS = 1_000_000
 
 

@@ -59,6 +59,10 @@ class Browser:
         self.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
         element.click()
 
+    def unfold(self) -> None:
+        """Open everything that can be folded."""
+        self.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+
     def console(self) -> list[str]:
         """Messages of the console since the last look."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
@@ -70,7 +74,6 @@ class Browser:
 
     def picture(self, name: str, *, height: int | None = None) -> None:
         """Keep a screenshot of the page under artefacts/screenshots."""
-        self.run("document.querySelectorAll('.finding').forEach(e => e.style.contentVisibility = 'visible')")
         width, full = self.run("return [innerWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": 0, "width": width, "height": min(full, height or 16000), "scale": 1}
         shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})

@@ -22,7 +22,6 @@ def violations(browser: Any) -> list[str]:
     """What axe-core finds against WCAG 2 A and AA, contrast and ARIA included."""
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: cd web && npm ci")
-    browser.run("document.querySelectorAll('.finding').forEach(e => e.style.contentVisibility = 'visible')")
     # Through the protocol, because the page's own policy forbids foreign scripts.
     source = {"expression": AXE.read_text(encoding="utf-8")}
     browser.driver.execute_cdp_cmd("Runtime.evaluate", source)
@@ -58,7 +57,7 @@ def test_without_javascript_everything_is_there_but_the_controls(browser: Any, r
     browser.open(rich_page, javascript=False)
     try:
         assert len(browser.all(".chart")) == sum(len(f.figures) for f in rich.findings) + len(rich.figures)
-        assert len(browser.all(".overview tbody tr")) == len(rich.findings)
+        assert len(browser.all(".findings > .finding")) == len(rich.findings)
         assert not browser.one(".toolbar").is_displayed() and not browser.one("#theme").is_displayed()
         assert all(not control.is_enabled() for control in browser.all("button[data-filter]"))
     finally:
@@ -68,7 +67,7 @@ def test_without_javascript_everything_is_there_but_the_controls(browser: Any, r
 def test_overview_marks_stand_where_the_numbers_say(browser: Any, rich: Run, rich_page: str) -> None:
     browser.open(rich_page)
     rows = browser.run(
-        "return [...document.querySelectorAll('.overview tbody tr')].map(tr => {"
+        "return [...document.querySelectorAll('.findings > .finding > summary')].map(tr => {"
         " const svg = tr.querySelector('svg.row'); if (!svg) return null; const box = svg.getBoundingClientRect();"
         " const share = x => (x - box.left) / box.width; const of = e => e && e.getBoundingClientRect();"
         " const dot = of(svg.querySelector('.point')), band = of(svg.querySelector('.band'));"
@@ -148,13 +147,13 @@ def back(share: float, domain: str) -> float:
 
 
 def shown(browser: Any) -> list[int]:
-    """Indices of the claims on view, in order, the same in the list, the table and the details."""
+    """Indices of the claims on view, in order, the same among the claims and in the list beside them."""
     lists = browser.run(
         "const index = e => (e.dataset.for || e.id).slice(1);"
         "const seen = s => [...document.querySelectorAll(s)].filter(e => !e.hidden).map(index);"
-        "return [seen('.claims li'), seen('.overview tbody tr'), seen('.finding')]"
+        "return [seen('.findings > .finding'), seen('.contents li')]"
     )
-    assert lists[0] == lists[1] == lists[2]
+    assert lists[0] == lists[1]
     return [int(index) for index in lists[0]]
 
 
@@ -171,6 +170,8 @@ def test_filter_search_and_order_move_all_parts_together(browser: Any, rich: Run
     browser.one("#reset").click()
     browser.one("#search").send_keys("memory")
     assert shown(browser) == [8]
+    browser.one("#search").send_keys(" of elephants")
+    assert shown(browser) == [] and browser.one(".nothing").is_displayed()
     browser.one("#reset").click()
     Select(browser.one("#order")).select_by_value("verdict")
     order = shown(browser)
@@ -224,6 +225,7 @@ def test_the_copy_button_copies_the_exact_command(browser: Any, rich: Run, rich_
     browser.driver.execute_cdp_cmd(
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
+    browser.unfold()
     control = browser.one("#f1 .rerun button")
     browser.click(control)
     time.sleep(0.2)
@@ -236,6 +238,7 @@ def test_hover_tells_the_number_under_the_pointer(browser: Any, rich: Run, rich_
     from selenium.webdriver import ActionChains
 
     browser.open(rich_page)
+    browser.unfold()
     dot = browser.all("#f1 .measured tr:first-child .dots-by-seed circle")[-1]
     browser.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", dot)
     ActionChains(browser.driver).move_to_element(dot).perform()
@@ -249,6 +252,7 @@ def test_hover_tells_the_number_under_the_pointer(browser: Any, rich: Run, rich_
 
 def test_zoom_magnifies_redraws_the_axes_and_resets(browser: Any, rich_page: str) -> None:
     browser.open(rich_page)
+    browser.unfold()
     ticks = "return [...document.querySelectorAll('#f1g1 .axes .tick')].map(t => t.textContent)"
     before = browser.run(ticks)
     controls = browser.all("#f1g1 .zoom button")
@@ -269,7 +273,7 @@ def test_everything_can_be_reached_and_used_by_keyboard_alone(browser: Any, rich
     browser.open(rich_page)
     press = lambda *keys: ActionChains(browser.driver).send_keys(*keys).perform()  # noqa: E731
     seen = []
-    for _ in range(25):
+    for _ in range(40):
         press(Keys.TAB)
         name = browser.run("const e = document.activeElement; return e.id || e.dataset.filter || e.textContent")
         outline = browser.run("return getComputedStyle(document.activeElement).outlineStyle")
@@ -279,8 +283,10 @@ def test_everything_can_be_reached_and_used_by_keyboard_alone(browser: Any, rich
             press(Keys.SPACE)
         if name == "search":
             press("rotation")
+        if name == "unfold":
+            break
     assert seen[0] == "Skip to the content"
-    assert {"theme", "FAIL", "search", "order", "reset"} <= set(seen)
+    assert {"theme", "FAIL", "search", "order", "reset", "unfold"} <= set(seen)
     assert shown(browser) == [5]
 
 
@@ -327,3 +333,79 @@ def test_the_page_prints_on_paper_without_its_controls(browser: Any, rich_page: 
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert not browser.one(".top").is_displayed() and not browser.one(".toolbar").is_displayed()
     browser.picture("report-print")
+
+
+def test_every_link_of_the_page_reaches_its_target(browser: Any, rich_page: str) -> None:
+    for width in (390, 1400):
+        browser.open(rich_page, width=width)
+        for index in range(len(browser.all('a[href^="#"]:not(.skip)'))):
+            where = browser.run(
+                "const link = [...document.querySelectorAll('a[href^=\"#\"]:not(.skip)')][arguments[0]];"
+                "if (!link.getClientRects().length) return null;"
+                "window.scrollTo(0, 0); link.click(); return link.getAttribute('href')",
+                index,
+            )
+            if where is None:
+                continue
+            time.sleep(0.02)
+            box = browser.run(
+                "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
+                "const end = document.documentElement.scrollHeight - innerHeight - scrollY < 2;"
+                "return [box.top, box.bottom, innerHeight, end]",
+                where,
+            )
+            assert -1 <= box[0] <= 100 or (box[3] and 0 <= box[0] < box[2]), (width, where, box)
+
+
+def test_a_link_into_a_folded_claim_unfolds_that_claim_alone(browser: Any, rich_page: str) -> None:
+    browser.open("about:blank")
+    browser.open(f"{rich_page}#f1g0")
+    time.sleep(0.1)
+    assert browser.one("#f1").get_attribute("open") and browser.one("#f1g0").is_displayed()
+    assert not browser.one("#f0").get_attribute("open")
+
+
+def test_claims_are_folded_and_unfold_without_scripts(browser: Any, rich_page: str) -> None:
+    browser.open(rich_page, javascript=False)
+    assert [d.get_attribute("open") for d in browser.all(".findings > .finding")] == [None] * 9
+    browser.one("#f1 summary").click()
+    assert browser.one("#f1 .measured").is_displayed()
+
+
+def test_nine_folded_claims_are_a_short_page(browser: Any, rich_page: str) -> None:
+    browser.open(rich_page, width=1400)
+    assert browser.run("return document.documentElement.scrollHeight") < 6000
+
+
+def test_details_of_a_large_run_are_made_when_a_reader_opens_them(
+    browser: Any, builders: ModuleType, tmp_path: Path
+) -> None:
+    page = save_report(builders.large_run(500, 20), tmp_path / "index.html").as_uri()
+    browser.open(page)
+    assert browser.run("return document.querySelectorAll('*').length") < 60_000
+    assert not browser.all("#f7 .measured")
+    browser.one("#f7 summary").click()
+    time.sleep(0.5)
+    assert browser.one("#f7 .measured").is_displayed()
+    assert len(browser.all("#f7 .rerun button")) == 1, "what is made later works like the rest"
+    browser.open(f"{page}#f9g0")
+    time.sleep(0.5)
+    assert browser.one("#f9").get_attribute("open")
+
+
+def test_zooming_never_ends_in_a_blank_plot(browser: Any, rich_page: str) -> None:
+    browser.open(rich_page)
+    browser.unfold()
+    for chart in range(browser.run("return document.querySelectorAll('.canvas .zoom').length")):
+        inside = browser.run(
+            "const canvas = document.querySelectorAll('.canvas:has(.zoom)')[arguments[0]];"
+            "for (let k = 0; k < 6; k++) canvas.querySelector('.zoom button').click();"
+            "const [x, y, w, h] = canvas.querySelector('.plot').getAttribute('viewBox').split(' ').map(Number);"
+            "const points = [...canvas.querySelectorAll('.plot [data-s]:not(.bars)')]"
+            ".flatMap(p => [...p.getAttribute('d')"
+            ".matchAll(/[ML]([\\d.-]+) ([\\d.-]+)/g)].map(m => [Number(m[1]), Number(m[2])]));"
+            "const inside = ([a, b]) => a >= x - 1 && a <= x + w + 1 && b >= y - 1 && b <= y + h + 1;"
+            "return !points.length || points.some(inside)",
+            chart,
+        )
+        assert inside, chart

@@ -1,4 +1,4 @@
-// Filter by verdict and text, and order: the list, the interval table and the details move together.
+// Filter by verdict and text, and order: the claims and the list beside them move together.
 import { all, one } from "./dom";
 
 interface Claim {
@@ -25,6 +25,7 @@ export function claims(): void {
   const order = one<HTMLSelectElement>("#order");
   const shown = one<HTMLOutputElement>("#shown");
   const buttons = all<HTMLButtonElement>("button[data-filter]");
+  const nothing = one<HTMLElement>(".nothing");
   const list = collect();
   if (!search || !order || !shown || list.length < 2) return;
   const chosen = new Set<string>();
@@ -38,6 +39,7 @@ export function claims(): void {
       count += Number(visible);
     }
     for (const item of buttons) item.setAttribute("aria-pressed", String(chosen.has(item.dataset.filter ?? "")));
+    nothing?.toggleAttribute("hidden", count > 0);
     shown.textContent = count === list.length ? `${count} claims` : `${count} of ${list.length} claims`;
   };
   const sort = (): void => {
@@ -60,7 +62,7 @@ export function claims(): void {
   }
   search.addEventListener("input", filter);
   order.addEventListener("change", sort);
-  one<HTMLButtonElement>("#reset")?.addEventListener("click", reset);
+  for (const id of ["#reset", "#again"]) one<HTMLButtonElement>(id)?.addEventListener("click", reset);
   window.addEventListener("hashchange", () => {
     const target = document.getElementById(location.hash.slice(1));
     if (target?.closest("[hidden]")) {
@@ -73,19 +75,18 @@ export function claims(): void {
 }
 
 function collect(): Claim[] {
-  const rows = new Map(all<HTMLElement>(".overview tr[data-for]").map((row) => [row.dataset.for, row]));
-  return all<HTMLElement>(".claims li[data-for]").map((item, asked) => {
-    const article = document.getElementById(item.dataset.for ?? "");
-    const row = rows.get(item.dataset.for);
-    const heading = one(".where", article ?? item)?.textContent ?? "";
+  const entries = new Map(all<HTMLElement>(".contents li").map((entry) => [entry.dataset.for, entry]));
+  return all<HTMLElement>(".findings > .finding").map((item, asked) => {
+    const entry = entries.get(item.id);
+    const summary = one("summary", item);
     return {
-      parts: [item, row, article].filter((part): part is HTMLElement => Boolean(part)),
+      parts: [item, entry].filter((part): part is HTMLElement => Boolean(part)),
       verdict: item.dataset.verdict ?? "",
       severity: Number(item.dataset.severity),
       score: Number(item.dataset.score ?? Infinity),
       seconds: Number(item.dataset.seconds),
-      name: one("a", row ?? item)?.textContent ?? "",
-      words: `${item.textContent} ${heading}`.toLowerCase(),
+      name: one(".where", item)?.textContent ?? "",
+      words: (summary?.textContent ?? "").toLowerCase(),
       asked,
     };
   });

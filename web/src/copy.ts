@@ -1,8 +1,8 @@
 // A copy button beside every command.
 import { all, make } from "./dom";
 
-export function copyButtons(): void {
-  for (const place of all<HTMLElement>(".rerun")) {
+export function copyButtons(inside: ParentNode = document): void {
+  for (const place of all<HTMLElement>(".rerun", inside)) {
     const text = place.querySelector("code")?.textContent ?? "";
     const control = make("button", "Copy", { type: "button", class: "quiet" });
     control.addEventListener("click", async () => {

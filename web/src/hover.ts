@@ -5,8 +5,8 @@ interface Point { readonly x: number; readonly y: number; readonly text: string 
 
 const NEAR = 28;
 
-export function hover(): void {
-  const tip = make("div", "", { class: "tip", hidden: "", role: "status" });
+export function hover(inside: ParentNode = document): void {
+  const tip = one<HTMLElement>(".tip") ?? make("div", "", { class: "tip", hidden: "", role: "status" });
   document.body.append(tip);
   const hide = (): void => { tip.hidden = true; };
   const show = (text: string, event: PointerEvent): void => {
@@ -27,7 +27,7 @@ export function hover(): void {
     area.addEventListener("pointerleave", hide);
   };
 
-  for (const figure of all<HTMLElement>(".figure")) {
+  for (const figure of all<HTMLElement>(".figure", inside)) {
     const chart = one<SVGSVGElement>(".chart", figure);
     if (!chart) continue;
     unname(chart);
@@ -37,7 +37,7 @@ export function hover(): void {
       watch(chart, (event) => nearest((points ??= plotted(figure)), chart, event));
     }
   }
-  for (const strip of all<SVGSVGElement>("svg.strip")) {
+  for (const strip of all<SVGSVGElement>("svg.strip", inside)) {
     unname(strip);
     watch(strip, (event) => seedText(strip, event.target as Element));
   }
@@ -81,14 +81,14 @@ function drawable(figure: HTMLElement, row: HTMLTableRowElement): boolean {
   const chart = one<SVGSVGElement>(".chart", figure);
   const fits = (text: string, domain: string | undefined): boolean => {
     const value = parse(text);
-    return Number.isFinite(value) && (!domain?.endsWith("log") || value > 0);
+    return Number.isFinite(value) && (!domain?.includes("log") || value > 0 || (domain.endsWith("log0") && value === 0));
   };
   const [x, y] = [row.cells[0]?.textContent ?? "", row.cells[1]?.textContent ?? ""];
   return fits(y, chart?.dataset.y) && (chart?.dataset.names !== undefined || fits(x, chart?.dataset.x));
 }
 
 /** The points of a path: dots are written "Mx yh0", lines "Mx yLx y", bars "Mx yVyHxVyZ" (their top centre is taken). */
-function coordinates(d: string): { x: number; y: number }[] {
+export function coordinates(d: string): { x: number; y: number }[] {
   if (d.includes("V")) {
     return [...d.matchAll(/M([\d.-]+) [\d.-]+V([\d.-]+)H([\d.-]+)/g)].map((m) => ({ x: (Number(m[1]) + Number(m[3])) / 2, y: Number(m[2]) }));
   }

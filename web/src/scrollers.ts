@@ -1,7 +1,7 @@
 // A box that scrolls sideways must be reachable by keyboard and have a name; one that does not must be neither.
 import { all } from "./dom";
 
-export function scrollers(): void {
+export function scrollers(inside: ParentNode = document): void {
   const update = (box: HTMLElement): void => {
     const scrolls = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
     if (scrolls) {
@@ -14,5 +14,5 @@ export function scrollers(): void {
     }
   };
   const watcher = new ResizeObserver((entries) => entries.forEach((entry) => update(entry.target as HTMLElement)));
-  all<HTMLElement>(".scroll").forEach((box) => watcher.observe(box));
+  all<HTMLElement>(".scroll", inside).forEach((box) => watcher.observe(box));
 }

@@ -1,8 +1,8 @@
 // Tables whose rows stand alone can be sorted by any column; a second click turns the order round.
 import { all, make, parse } from "./dom";
 
-export function sortableTables(): void {
-  for (const table of all<HTMLTableElement>("table.sortable")) {
+export function sortableTables(inside: ParentNode = document): void {
+  for (const table of all<HTMLTableElement>("table.sortable", inside)) {
     const body = table.tBodies[0];
     const heads = all<HTMLTableCellElement>("thead th", table);
     if (!body || body.rows.length < 2) continue;

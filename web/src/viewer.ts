@@ -11,9 +11,9 @@ interface Running { name: string; done: number; total: number; failed: number; l
 
 const EVERY = 1000;
 
-for (const part of [theme, sortableTables, scrollers, hover, zoom, filter, choose, follow]) {
-  part();
-}
+theme();
+for (const part of [sortableTables, scrollers, hover, zoom]) part();
+for (const part of [filter, choose, follow]) part();
 
 function filter(): void {
   const search = one<HTMLInputElement>("#search");

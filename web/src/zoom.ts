@@ -1,14 +1,15 @@
 // Zoom into a picture: buttons, keys, Ctrl + wheel, and dragging once zoomed. The axes follow.
 import { all, button, make, one } from "./dom";
-import { axis, label, part, share, ticks } from "./ticks";
+import { coordinates } from "./hover";
+import { axis, label, ticks } from "./ticks";
 
 interface View { x: number; y: number; size: number }
 
 const SVG = "http://www.w3.org/2000/svg";
 const DEEPEST = 1 / 64;
 
-export function zoom(): void {
-  for (const chart of all<SVGSVGElement>(".chart[data-plot]")) enable(chart);
+export function zoom(inside: ParentNode = document): void {
+  for (const chart of all<SVGSVGElement>(".chart[data-plot]", inside)) enable(chart);
 }
 
 function enable(chart: SVGSVGElement): void {
@@ -32,16 +33,33 @@ function enable(chart: SVGSVGElement): void {
     if (view.size === 1) axes.replaceChildren(...original);
     else redraw(chart, axes, original, view, frame);
   };
+  const points = all<SVGPathElement>("[data-s]", plot).flatMap((path) => coordinates(path.getAttribute("d") ?? ""))
+    .map(({ x, y }) => ({ x: x / frame[2], y: y / frame[3] }));
+  /** A view without a single point would be a blank plot: it is moved to the point nearest its middle. */
+  const keepData = (): void => {
+    const inside = points.some(({ x, y }) => x >= view.x && x <= view.x + view.size && y >= view.y && y <= view.y + view.size);
+    if (inside || !points.length) return;
+    const [midX, midY] = [view.x + view.size / 2, view.y + view.size / 2];
+    const near = points.reduce((best, one) => (Math.hypot(one.x - midX, one.y - midY) < Math.hypot(best.x - midX, best.y - midY) ? one : best));
+    view.x = near.x - view.size / 2;
+    view.y = near.y - view.size / 2;
+  };
   const scale = (factor: number, atX = 0.5, atY = 0.5): void => {
     const before = view.size;
     view.size = Math.min(1, Math.max(DEEPEST, before * factor));
     view.x += atX * (before - view.size);
     view.y += atY * (before - view.size);
+    keepData();
     apply();
   };
   const move = (x: number, y: number): void => {
+    const before = { ...view };
     view.x += x * view.size;
     view.y += y * view.size;
+    const wanted = { ...view };
+    keepData();
+    // Dragging stops where the data ends instead of jumping back to it.
+    if (view.x !== wanted.x || view.y !== wanted.y) Object.assign(view, before);
     apply();
   };
 
@@ -89,11 +107,11 @@ function redraw(chart: SVGSVGElement, axes: SVGGElement, original: Node[], view:
   const [left, top, width, height] = frame;
   const [x, y] = [axis(chart.dataset.x), axis(chart.dataset.y)];
   if (!x || !y) return;
-  const [shownX, shownY] = [part(x, view.x, view.x + view.size), part(y, 1 - view.y - view.size, 1 - view.y)];
+  const bottom = 1 - view.y - view.size;
   const marks: Element[] = [];
-  for (const tick of ticks(shownY, 5)) {
-    const at = top + (1 - share(shownY, tick)) * height;
-    marks.push(line("grid", left, left + width, at), text(label(tick), left - 8, at + 3.5, "end"));
+  for (const tick of ticks(y, bottom, bottom + view.size, 5)) {
+    const at = top + (1 - (tick.at - bottom) / view.size) * height;
+    marks.push(line("grid", left, left + width, at), text(label(tick.value), left - 8, at + 3.5, "end"));
   }
   marks.push(line("base", left, left + width, top + height));
   if (chart.dataset.names !== undefined) {
@@ -103,7 +121,9 @@ function redraw(chart: SVGSVGElement, axes: SVGGElement, original: Node[], view:
       if (at >= left && at <= left + width) marks.push(text(node.textContent ?? "", at, top + height + 16, "middle"));
     }
   } else {
-    for (const tick of ticks(shownX, 6)) marks.push(text(label(tick), left + share(shownX, tick) * width, top + height + 16, "middle"));
+    for (const tick of ticks(x, view.x, view.x + view.size, 6)) {
+      marks.push(text(label(tick.value), left + (tick.at - view.x) / view.size * width, top + height + 16, "middle"));
+    }
   }
   axes.replaceChildren(...marks);
 }

@@ -13,9 +13,9 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     from rich.markup import escape
 
     from assay.cli.common import console, settings
-    from assay.protocols import BUDGETS
+    from assay.protocols import BUDGETS, SEEDS
     from assay.registry import registry
-    from assay.seeding import SEEDS, seeds_of
+    from assay.seeding import seeds_of
     from assay.studies.verification import trials_of
 
     settings()

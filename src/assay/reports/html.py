@@ -7,10 +7,13 @@ import functools
 import hashlib
 import json
 import math
+import re
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -19,8 +22,16 @@ from assay.reports import words
 from assay.reports.charts import figure, strips
 from assay.reports.charts.svg import number, percent, pretty, short, suffix, tag
 from assay.reports.citation import citation
-from assay.results import Figure, Finding, Measurement, Run, Verdict
+from assay.reports.next_steps import next_steps
+from assay.reports.plain import plain, says_more
+from assay.reports.terms import TERMS, used
+from assay.reports.truth import contradictions, warnings
+from assay.results import Failure, Figure, Finding, Measurement, Run, Verdict
 
+MANY_CLAIMS = 40
+"""Above this many claims the details of each travel compressed and become elements when a reader opens them."""
+FEW_ROWS = 7
+"""A table of measurements this short is shown whole."""
 MOST_POINTS = 200
 """Rows of a picture's table before it shows every second, third, ... point; run.json always holds them all."""
 
@@ -31,13 +42,21 @@ def html(run: Run, *, back: str = "") -> str:
     ``back`` is the address of a list of runs, when a viewer shows the page.
     """
     css, script = asset("report.css"), asset("report.js")
+    context = {"terms_here": True, "terms": TERMS}
+    packed = _pack(run, context) if len(run.findings) > MANY_CLAIMS else ""
     return (
         environment()
         .get_template("report.html")
         .render(
+            **context,
             run=run,
             back=back,
-            title=words.run_title(run),
+            packed=packed,
+            title_of_run=words.run_title(run),
+            warnings=warnings(run),
+            steps=next_steps(run),
+            smoke=_smoke(run),
+            terms_used=used(run),
             kind=run.kind.capitalize() if run.kind != "verify" else "Verification",
             created=date(run.created),
             summary=words.summary(run),
@@ -49,6 +68,22 @@ def html(run: Run, *, back: str = "") -> str:
             script=Markup(script),
         )
     )
+
+
+def _pack(run: Run, context: dict[str, Any]) -> str:
+    """The details of every claim as deflated HTML in base64, in the order of the claims.
+
+    They are made by the same escaping template as a small page's, so the browser may insert them as they are.
+    """
+    module = environment().get_template("finding.html").make_module(context)
+    bodies = [str(module.body(finding, index)) for index, finding in enumerate(run.findings)]  # type: ignore[attr-defined]
+    return base64.b64encode(zlib.compress("\0".join(bodies).encode(), 9)).decode()
+
+
+def _smoke(run: Run) -> str:
+    if run.budget != "smoke":
+        return ""
+    return "A first look with one seed: it shows that everything runs, and no verdict here is evidence."
 
 
 @functools.cache
@@ -76,10 +111,19 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     result.filters.update(short=short, sentence=words.sentence, ended=words.ended)
+    result.globals.update(terms_here=False, terms=TERMS)
     result.globals.update(
         words=words.WORDS,
-        num=lambda value, at, unit="": number(value, at, unit=unit),
-        plain=lambda value: pretty(words.number(value)),
+        num=lambda value, at, unit="", like=None: number(value, at, unit=unit, like=like.interval if like else None),
+        plain_number=lambda value: pretty(words.number(value)),
+        plain=lambda finding: pretty_numbers(plain(finding)),
+        says_more=says_more,
+        contradictions=contradictions,
+        title=words.title,
+        heading=words.heading,
+        counted=words.counted,
+        duration=words.duration,
+        grouped_failures=_grouped_failures,
         time=_time,
         share=lambda value, at: Markup('<data value="{}" data-at="{}">{} %</data>').format(
             repr(value), at, pretty(words.number(100 * value))
@@ -103,6 +147,17 @@ def environment() -> jinja2.Environment:
         suffix=suffix,
     )
     return result
+
+
+def _grouped_failures(finding: Finding) -> list[Failure]:
+    """Failures of one kind and message once, with the number of times they happened and the first one's traceback."""
+    groups: dict[tuple[str, str], list[Failure]] = {}
+    for failure in finding.failures:
+        groups.setdefault((failure.kind, failure.message), []).append(failure)
+    return [
+        same[0] if len(same) == 1 else same[0].model_copy(update={"label": f"{same[0].label} and {len(same) - 1} more"})
+        for same in groups.values()
+    ]
 
 
 def verdict_bar(counts: dict[Verdict, int]) -> Markup:
@@ -157,8 +212,24 @@ class _SeedGroup:
     indices: tuple[int, ...]
 
 
-def _strips(finding: Finding) -> list[_Row]:
-    return list(_rows(finding))
+@dataclass(frozen=True)
+class _Split:
+    main: list[_Row]
+    rest: list[_Row]
+
+
+def _strips(finding: Finding) -> _Split:
+    """The rows that carry the decision, and those a reader unfolds: beyond a few, numbers without limit or interval."""
+    rows = list(_rows(finding))
+    if len(rows) <= FEW_ROWS:
+        return _Split(rows, [])
+    measured = finding.measurements
+    main = [
+        row
+        for row in rows
+        if measured[row.index].name == finding.headline or measured[row.index].region or measured[row.index].interval
+    ] or rows[:1]
+    return _Split(main, [row for row in rows if row not in main])
 
 
 def _rows(finding: Finding) -> Iterable[_Row]:
@@ -220,6 +291,11 @@ def _is_fact(measurement: Measurement) -> bool:
     return strips.is_floor(measurement) or any(
         phrase in name for phrase in ("detectable", "minimal margin", "smallest margin")
     )
+
+
+def pretty_numbers(text: str) -> str:
+    """Running text with true minus signs before numbers."""
+    return re.sub(r"(?<![\w.-])-(?=\d)|(?<=\de)-(?=\d)", "\u2212", text)
 
 
 def _seeds(seeds: Sequence[int], at: str) -> Markup:

@@ -29,6 +29,8 @@ WORDS = {
     Verdict.ERROR: Word("🛑", "could not be measured", "Errors"),
 }
 
+_KNOWN_COUNTS = ("inputs", "angles", "test items", "transforms", "samples", "layers", "sizes", "models", "blocks")
+
 EVIDENCE_MEANING = {
     "smoke": "it runs; fewer than three seeds",
     "directional": "three seeds or more and every guard holds",
@@ -95,10 +97,73 @@ def region(measurement: Measurement) -> str:
     return f"{number(limits.low)} to {number(limits.high)}"
 
 
+def counted(measurement: Measurement) -> str:
+    """What ``n`` counts: the measurement's own word, seeds where it has them, else values."""
+    if measurement.of:
+        word = measurement.of
+    elif measurement.seeds or measurement.note in ("seed", "seeds"):
+        word = "seeds"
+    else:
+        word = measurement.note if measurement.note in _KNOWN_COUNTS else "values"
+    return word.removesuffix("s") if measurement.n == 1 and word.endswith("s") else word
+
+
+def sized(value: float | None, interval_: Interval | None) -> str:
+    """``value`` with the digits its interval supports: two digits of the interval's width, never more than it has.
+
+    >>> wide = Interval(low=93.94, high=95.86, confidence=0.95, method="t")
+    >>> sized(94.9012, wide), sized(94.9012, None)
+    ('94.9', '94.9')
+    """
+    if value is None or interval_ is None or not all(map(math.isfinite, (value, interval_.low, interval_.high))):
+        return number(value)
+    width = interval_.high - interval_.low
+    largest = max(abs(value), abs(interval_.low), abs(interval_.high))
+    if not width > 0 or not 1e-3 <= largest < 1e6 or width < largest * 1e-6:
+        return number(value)
+    decimals = max(0, 1 - math.floor(math.log10(width)))
+    text = f"{value:.{decimals}f}"
+    return text.removeprefix("-") if not float(text) else text
+
+
+def centre(measurement: Measurement) -> str:
+    """The value with the digits its interval supports."""
+    return sized(measurement.value, measurement.interval)
+
+
+def ends(measurement: Measurement) -> tuple[str, str]:
+    """Both ends of the interval with the digits its width supports."""
+    assert measurement.interval is not None
+    return sized(measurement.interval.low, measurement.interval), sized(measurement.interval.high, measurement.interval)
+
+
+def allowed(measurement: Measurement) -> str:
+    """What the claim allows, as said in a sentence: ``at most 1``, ``±3 pp``, ``2 to 5 %``."""
+    limits = measurement.region
+    if limits is not None and limits.high is not None and limits.low == -limits.high:
+        return f"±{number(limits.high)}{unit_words(measurement.unit)}"
+    return region(measurement) + (unit_words(measurement.unit) if limits is not None else "")
+
+
+def unit_words(unit: str) -> str:
+    """The unit after a number in running text; nothing for a pure number."""
+    return "" if unit in ("", "1") else f" {unit}"
+
+
 def title(finding: Finding) -> str:
-    """``Track 2: parity`` for a track, else the name or the subject."""
-    name = finding.name or finding.subject
+    """``Track 2: EqProp vs backprop parity`` for a track, else its title, name or subject."""
+    name = heading(finding)
     return f"Track {finding.number}: {name}" if finding.number is not None else name
+
+
+def heading(finding: Finding) -> str:
+    """The name of a finding for a person to read."""
+    return finding.title or finding.name or finding.subject
+
+
+def plural(count: int, noun: str) -> str:
+    """``3 claims``, ``1 claim``."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def ended(text: str) -> str:

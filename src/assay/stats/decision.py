@@ -54,15 +54,7 @@ def relation(interval: Interval | None, region: Region) -> Verdict:
     >>> relation(Interval(low=-1, high=2, confidence=0.9, method="t"), Region(low=-3, high=3))
     <Verdict.PASS: 'PASS'>
     """
-    if interval is None or math.isnan(interval.low) or math.isnan(interval.high):
-        return Verdict.INCONCLUSIVE
-    low = -math.inf if region.low is None else region.low
-    high = math.inf if region.high is None else region.high
-    if low <= interval.low and interval.high <= high:
-        return Verdict.PASS
-    if interval.high < low or interval.low > high:
-        return Verdict.FAIL
-    return Verdict.INCONCLUSIVE
+    return region.judge(interval)
 
 
 def score(interval: Interval | None, region: Region, *, scale: float | None = None) -> float | None:

@@ -17,6 +17,7 @@ Kind = Literal["statistical", "deterministic"]
 CONFIRMING = 10
 """Seeds of a statistical claim, or inputs times precisions of a deterministic one, that a confirmed verdict needs."""
 TARGET_POWER = 0.8
+ASIDE = "paid for by the level of the test"
 PRECISIONS = ("float64", "float32", "float16", "bfloat16", "tf32")
 
 
@@ -100,7 +101,7 @@ def _at_this_look(finding: Finding, ran: Ran) -> Finding:
     judged = deciding(finding)
     wider = {id(m): widened(m, look.level) for m in judged if look.level > 0}
     measurements = tuple(wider.get(id(m), m) for m in finding.measurements)
-    shopped = Check(name="root seeds", verdict=Verdict.INCONCLUSIVE, reason=look.note, label="shopped")
+    shopped = Check(name="root seeds", verdict=Verdict.INCONCLUSIVE, reason=look.note, label="shopped", aside=ASIDE)
     line = Check(name="looks", verdict=Verdict.PASS, reason=look.note, label="context")
     update: dict[str, object] = {
         "measurements": measurements,

@@ -9,7 +9,7 @@ from assay.audits.symmetry.measure.guards import sensitivity_check
 from assay.audits.symmetry.measure.robustness import Retest
 from assay.audits.symmetry.measure.statistics import rare_statement
 from assay.audits.symmetry.measure.tolerance import VERDICTS, Label
-from assay.audits.symmetry.tree import said
+from assay.probe.tree import said
 from assay.results import Check, Verdict
 
 LATENT = "the symmetry holds at these weights only"

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry.representations.base import Invariant
-from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, difference, exact, is_continuous
+from assay.audits.symmetry.subject import Subject, batch_size
 from assay.errors import expected
+from assay.probe import tree
+from assay.probe.subject import Leaves, Precision
+from assay.probe.values import difference, jittered
 from assay.seeding import torch_generator
 
 
@@ -46,25 +49,6 @@ def arrange(subject: Subject, sample: Any, inputs: int, *, stochastic: bool) -> 
     return coupling
 
 
-def jittered(subject: Subject, leaves: Leaves, generator: torch.Generator) -> Leaves:
-    """Other inputs of the same kind: noise as large as the spread of the input itself; integers stay."""
-    changed: Leaves = []
-    for leaf in leaves:
-        if is_continuous(leaf):
-            noise = torch.randn(leaf.shape, generator=generator, dtype=exact(leaf).dtype)
-            changed.append((exact(leaf) + float(exact_spread(leaf)) * noise).to(leaf.dtype))
-        else:
-            changed.append(leaf)
-    return changed
-
-
-def exact_spread(leaf: Tensor) -> float:
-    """Standard deviation of the entries; their magnitude if they are all alike, 1 if they are all zero."""
-    value = exact(leaf) if is_continuous(leaf) else leaf.detach().double()
-    spread = float(value.std()) if value.numel() > 1 else 0.0
-    return spread or float(value.abs().max()) or 1.0
-
-
 def _no_batch_axis(subject: Subject) -> str | None:
     """Why axis 0 cannot be a batch axis, or None if it can."""
     if subject.symmetry.batch is None:
@@ -89,7 +73,7 @@ def _no_batch_axis(subject: Subject) -> str | None:
 def _coupling(subject: Subject) -> Coupling:
     leaves = subject.cases[0]
     size = batch_size(leaves, subject.inputs)
-    others = jittered(subject, leaves, torch_generator(subject.seed, "coupling"))
+    others = jittered(leaves, torch_generator(subject.seed, "coupling"))
     half = max(1, size // 2)
     if size == 1:
         changed, reference = _rowwise(leaves, others, size, lambda a, b: torch.cat([a, b])), leaves
@@ -141,7 +125,5 @@ def _rowwise(a: Leaves, b: Leaves, size: int, join: Callable[[Tensor, Tensor], T
 
 def _draw_singly(subject: Subject, sample: Any, inputs: int) -> None:
     """Without a batch axis each draw of the sample is one input; they may differ in size."""
-    from assay.audits.symmetry import tree
-
     generator = torch_generator(subject.seed, "inputs")
     subject.cases = [[leaf for _, leaf in tree.leaves(sample(1, generator))] for _ in range(inputs)]

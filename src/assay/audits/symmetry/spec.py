@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,11 @@ from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Both, Invariant, Representation
 from assay.errors import InputError, expected
+from assay.probe import tree
 from assay.probe.copies import cast
+
+Declared = Any
+"""A Representation, or a tuple or dict of them in the shape of what they describe."""
 
 
 @dataclass(frozen=True)
@@ -156,3 +160,50 @@ def _text(declared: Any) -> str:
     if isinstance(declared, (tuple, list)):
         return "(" + ", ".join(_text(one) for one in declared) + ")"
     return "any" if declared is None else repr(declared)
+
+
+def match(declared: Declared, value: Any, what: str, *, partial: bool = False) -> list[Representation | None]:
+    """The representation of each leaf of ``value``; None where nothing was declared (only if ``partial``)."""
+    if isinstance(declared, Representation):
+        found = tree.leaves(value)
+        if len(found) > 1:
+            raise expected(
+                f"one representation per {what}: {', '.join(name for name, _ in found)}",
+                given=repr(declared),
+                do=f"give {what}s=... as a {'dict' if isinstance(value, Mapping) else 'tuple'} of the same shape",
+            )
+        return [declared]
+    if declared is None:
+        return [None if partial else Invariant() for _ in tree.leaves(value)]
+    if isinstance(declared, Mapping) and isinstance(value, Mapping):
+        return _match_dicts(declared, value, what, partial)
+    if _is_sequence(declared) and _is_sequence(value) and len(declared) == len(value):
+        pairs = zip(declared, value, strict=True)
+        return [rep for one, item in pairs for rep in match(one, item, what, partial=partial)]
+    raise expected(f"{what}s declared in the shape of the {what}s", given=f"{declared!r} for {_shape(value)}")
+
+
+def _match_dicts(
+    declared: Mapping[str, Declared], value: Mapping[str, Any], what: str, partial: bool
+) -> list[Representation | None]:
+    extra = [key for key in declared if key not in value]
+    missing = [key for key in value if key not in declared]
+    if extra or (missing and not partial):
+        raise expected(
+            f"the {what}s {', '.join(map(str, value))}",
+            given=f"{'unknown ' + ', '.join(extra) if extra else 'nothing for ' + ', '.join(map(str, missing))}",
+            do="declare every one; sym.invariant() if the group leaves it alone",
+        )
+    return [rep for key, item in value.items() for rep in match(declared.get(key), item, what, partial=partial)]
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a dict with {', '.join(map(str, value))}"
+    return f"{type(value).__name__} of {len(value)}" if _is_sequence(value) else type(value).__name__

@@ -22,8 +22,9 @@ from assay.audits.symmetry.measure.endtoend import Errors, measure, output_sprea
 from assay.audits.symmetry.measure.gradients import gradient_test
 from assay.audits.symmetry.measure.search import alternatives
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
-from assay.audits.symmetry.subject import Leaves, Subject
+from assay.audits.symmetry.subject import Subject
 from assay.probe.containment import told
+from assay.probe.subject import Leaves
 from assay.results import Verdict
 from assay.seeding import torch_generator
 

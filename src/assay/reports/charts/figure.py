@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
 from assay.reports.charts.heatmap import heatmap
 from assay.reports.charts.marks import COLOURS, PLOT_HEIGHT, PLOT_WIDTH, series_marks, slot
+from assay.reports.charts.panels import panels
 from assay.reports.charts.scale import Scale, fit
-from assay.reports.charts.svg import join, short, tag
+from assay.reports.charts.svg import distinct, join, short, tag
 from assay.results import Figure, Reference
 
 WIDTH, HEIGHT = 460, 290
+LETTER = 6.0
+"""Width of a letter of the smallest text, for what must fit in a place."""
+MOST_LABELS = 12
+"""Above this many lines their ends carry no names: they could not be read."""
 LEFT, TOP = 54, 26
 RIGHT = WIDTH - LEFT - PLOT_WIDTH
 
@@ -24,18 +29,29 @@ def draw(figure: Figure, *, identifier: str) -> Markup:
         tag("title", short(figure.question, 300), id=f"{identifier}-t"),
         tag("desc", describe(figure), id=f"{identifier}-d"),
     ]
+    room = 0.0
+    zoom: dict[str, str] = {}
     if figure.kind == "heatmap":
         height, body = heatmap(figure)
-        zoom: dict[str, str] = {}
+    elif figure.kind == "panels":
+        height, body = panels(figure)
     else:
         x, y = _scales(figure)
-        height, body = HEIGHT, _plot(figure, x, y)
+        names = end_labels(figure, x, y)
+        room = max((len(text) for _, text, _ in names), default=0) * LETTER
+        height, body = HEIGHT, _plot(figure, x, y, names)
         zoom = {"data-x": _domain(x), "data-y": _domain(y), "data-plot": f"{LEFT} {TOP} {PLOT_WIDTH} {PLOT_HEIGHT}"}
         if figure.categories:
             zoom["data-names"] = "yes"
     attributes = {"aria-labelledby": f"{identifier}-t", "aria-describedby": f"{identifier}-d", **zoom}
     return tag(
-        "svg", *head, body, class_=f"chart {figure.kind}", viewBox=f"0 0 {WIDTH} {height}", role="img", **attributes
+        "svg",
+        *head,
+        body,
+        class_=f"chart {figure.kind}",
+        viewBox=f"0 0 {WIDTH + round(room)} {height}",
+        role="img",
+        **attributes,
     )
 
 
@@ -49,7 +65,7 @@ def legend(figure: Figure) -> list[tuple[str, str, int | None]]:
         entries = [
             (f"s{index % COLOURS} {series.style}", series.name, None) for index, series in enumerate(figure.series)
         ]
-    if figure.kind != "heatmap":
+    if figure.kind in ("xy", "slopes"):
         entries += [("reference", r.label, index) for index, r in enumerate(figure.references)]
     return entries
 
@@ -59,6 +75,8 @@ def describe(figure: Figure) -> str:
     axes = f"{figure.y_label or 'value'} against {figure.x_label or 'position'}"
     scales = [name for name, scale in (("x", figure.x_scale), ("y", figure.y_scale)) if scale == "log"]
     log = f", logarithmic {' and '.join(scales)}" if scales else ""
+    if figure.kind == "panels":
+        return short(f"{len(figure.panels)} pictures: {', '.join(panel.name for panel in figure.panels)}.", 400)
     if figure.kind == "heatmap":
         return short(
             f"Heat map of {len(figure.grid)} rows by {len(figure.categories)} columns. The table holds every value.",
@@ -74,8 +92,8 @@ def describe(figure: Figure) -> str:
 
 
 def undrawable(figure: Figure) -> int:
-    """How many points have no place on the axes: not finite, or not positive on a logarithmic axis."""
-    if figure.kind == "heatmap":
+    """How many points have no place on the axes: not finite, or negative on a logarithmic axis."""
+    if figure.kind in ("heatmap", "panels"):
         return 0
     x, y = _scales(figure)
     return sum(not (x.draws(a) and y.draws(b)) for s in figure.series for a, b in zip(s.x, s.y, strict=True))
@@ -96,7 +114,32 @@ def _scales(figure: Figure) -> tuple[Scale, Scale]:
     return fit(xs, log=figure.x_scale == "log", pad=0.03), y
 
 
-def _plot(figure: Figure, x: Scale, y: Scale) -> Markup:
+def end_labels(figure: Figure, x: Scale, y: Scale) -> list[tuple[float, str, str]]:
+    """Height, text and class of a name beside the end of each line, moved apart where they would touch.
+
+    Names are left out where there is one line only, where there are too many, and where lines end inside the plot.
+    """
+    lines = [
+        (index, series) for index, series in enumerate(figure.series) if series.style == "line" and len(series.x) > 1
+    ]
+    if not 1 < len(lines) <= MOST_LABELS:
+        return []
+    names = distinct([series.name for _, series in lines], 16)
+    found = []
+    for (index, series), name in zip(lines, names, strict=True):
+        drawn = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True) if x.draws(a) and y.draws(b)]
+        if not drawn or max(drawn)[0] < 0.8:
+            continue
+        found.append((TOP + (1 - max(drawn)[1]) * PLOT_HEIGHT + 3.5, name, f"end s{index % COLOURS}"))
+    found.sort()
+    apart = [(height, name, kind) for height, name, kind in found]
+    for k in range(1, len(apart)):
+        apart[k] = (max(apart[k][0], apart[k - 1][0] + 12), *apart[k][1:])
+    beyond = max(0.0, apart[-1][0] - (TOP + PLOT_HEIGHT + 4)) if apart else 0.0
+    return [(height - beyond, name, kind) for height, name, kind in apart]
+
+
+def _plot(figure: Figure, x: Scale, y: Scale, names: Sequence[tuple[float, str, str]]) -> Markup:
     has_bars = figure.kind == "xy" and any(series.style == "bars" for series in figure.series)
     marks = list(series_marks(figure, x, y))
     rules = [_reference_line(reference, x, y) for reference in figure.references]
@@ -113,7 +156,7 @@ def _plot(figure: Figure, x: Scale, y: Scale) -> Markup:
         viewBox=f"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}",
         preserveAspectRatio="none",
     )
-    labels = [] if has_bars else [_reference_label(reference, x, y) for reference in figure.references]
+    labels = [tag("text", text, class_=kind, x=LEFT + PLOT_WIDTH + 7, y=height) for height, text, kind in names]
     return join(
         tag("g", *_axes(figure, x, y), class_="axes"), inner, tag("g", *labels, class_="rules"), *_titles(figure)
     )
@@ -137,7 +180,8 @@ def _x_ticks(figure: Figure, x: Scale) -> list[tuple[float, str]]:
     room = PLOT_WIDTH / max(1, len(figure.categories))
     stride = max(1, round(30 / room))
     letters = max(3, int(room * stride / 6.2))
-    return [(k, short(name, letters)) for k, name in enumerate(figure.categories) if k % stride == 0]
+    shown = distinct(figure.categories, letters)
+    return [(k, name) for k, name in enumerate(shown) if k % stride == 0]
 
 
 def _titles(figure: Figure) -> list[Markup]:
@@ -154,35 +198,22 @@ def _reference_line(reference: Reference, x: Scale, y: Scale) -> Markup:
     if reference.axis == "x":
         at = x(reference.value) * PLOT_WIDTH
         return tag("line", class_="reference", x1=at, x2=at, y1=0, y2=PLOT_HEIGHT)
+    if reference.axis == "diagonal":
+        return _diagonal(reference.value, x, y)
     at = (1 - y(reference.value)) * PLOT_HEIGHT
     return tag("line", class_="reference", x1=0, x2=PLOT_WIDTH, y1=at, y2=at)
 
 
-def _reference_label(reference: Reference, x: Scale, y: Scale) -> Markup:
-    scale = x if reference.axis == "x" else y
-    if not scale.draws(reference.value):
+def _diagonal(slope: float, x: Scale, y: Scale) -> Markup:
+    # Where y = slope * x crosses the plot: its ends at both sides, cut by the frame of the plot itself.
+    ends = [(value, slope * value) for value in (x.low, x.high)]
+    drawn = [(x(a) * PLOT_WIDTH, (1 - y(b)) * PLOT_HEIGHT) for a, b in ends if x.draws(a) and y.draws(b)]
+    if len(drawn) < 2:
         return Markup("")
-    if reference.axis == "x":
-        share = x(reference.value)
-        anchor, nudge = ("end", -5) if share > 0.6 else ("start", 5)
-        return tag(
-            "text",
-            short(reference.label, 24),
-            class_="rule",
-            x=LEFT + share * PLOT_WIDTH + nudge,
-            y=TOP + 11,
-            text_anchor=anchor,
-        )
-    at = TOP + (1 - y(reference.value)) * PLOT_HEIGHT
-    return tag(
-        "text",
-        short(reference.label, 40),
-        class_="rule",
-        x=WIDTH - RIGHT - 3,
-        y=at - 5 if at > TOP + 14 else at + 13,
-        text_anchor="end",
-    )
+    (x1, y1), (x2, y2) = drawn
+    return tag("line", class_="reference", x1=x1, x2=x2, y1=y1, y2=y2)
 
 
 def _domain(scale: Scale) -> str:
-    return f"{scale.low!r} {scale.high!r} {'log' if scale.log else 'linear'}"
+    kind = ("log0" if scale.zero else "log") if scale.log else "linear"
+    return f"{scale.low!r} {scale.high!r} {kind}"

@@ -23,7 +23,7 @@ def series_marks(figure: Figure, x: Scale, y: Scale) -> Iterator[Markup]:
     """The marks of every series. The one that carries ``data-s`` holds the series' points, for the hover layer."""
     bars = [index for index, series in enumerate(figure.series) if series.style == "bars" and figure.kind == "xy"]
     for index, series in enumerate(figure.series):
-        colour = f"s{index % COLOURS}" if figure.kind == "xy" else "s0 slope"
+        colour = f"s{index % COLOURS}" if figure.kind == "xy" else f"s{index % COLOURS} slope"
         if index in bars:
             share = slot(figure) * 0.76 / len(bars)
             shift = (bars.index(index) - len(bars) / 2) * share
@@ -55,6 +55,9 @@ def _line(series: Series, x: Scale, y: Scale, colour: str, index: int) -> Iterat
         # A line of no length with round caps is a dot that keeps its size when the plot is stretched.
         dots = "".join(f"M{coordinate(px)} {coordinate(py)}h0" for px, py in points)
         yield tag("path", class_=f"{colour} dots", d=dots, data_s=index)
+        if index % 4 >= 2:
+            # Hollow marks tell a third and fourth series apart where there is no colour.
+            yield tag("path", class_=f"{colour} hollow", d=dots)
 
 
 def _bars(series: Series, x: Scale, y: Scale, colour: str, index: int, sides: tuple[float, float]) -> Markup:

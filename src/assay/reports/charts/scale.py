@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+ZERO_AT, ZERO_ROOM = 0.03, 0.1
+"""Where an exact zero stands on a logarithmic axis, and how much of the axis is kept for it."""
 _TINIEST = math.ulp(0.0)
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -18,14 +20,19 @@ class Scale:
     low: float
     high: float
     log: bool = False
+    zero: bool = False
+    """A logarithmic axis with a place for exact zeros below its smallest number."""
 
     def __call__(self, value: float) -> float:
+        if self.zero and value == 0:
+            return ZERO_AT
         low, high, value = self._inner(self.low), self._inner(self.high), self._inner(value)
-        return (value - low) / (high - low)
+        share = (value - low) / (high - low)
+        return ZERO_ROOM + (1 - ZERO_ROOM) * share if self.zero else share
 
     def draws(self, value: float) -> bool:
-        """Whether ``value`` has a place on this axis: finite, and positive on a logarithmic one."""
-        return math.isfinite(value) and (not self.log or value > 0)
+        """Whether ``value`` has a place on this axis: finite, and on a logarithmic one positive or a zero it shows."""
+        return math.isfinite(value) and (not self.log or value > 0 or (self.zero and value == 0))
 
     def ticks(self, wanted: int = 5) -> list[float]:
         """Round values inside the axis, about ``wanted`` of them."""
@@ -34,6 +41,8 @@ class Scale:
     def labelled(self, wanted: int = 5) -> list[tuple[float, str]]:
         """Ticks with their texts: powers of ten on a wide logarithmic axis, plain decimals otherwise."""
         ticks = self.ticks(wanted)
+        if self.zero:
+            return [(0.0, "0"), *replace(self, zero=False).labelled(wanted)]
         if self.log and any(tick < 1e-2 or tick >= 1e4 for tick in ticks):
             exponents = [round(math.log10(tick)) for tick in ticks]
             if all(math.isclose(tick, 10.0**k) for tick, k in zip(ticks, exponents, strict=True)):
@@ -46,13 +55,15 @@ class Scale:
 
 def fit(values: Iterable[float], *, log: bool = False, pad: float = 0.05) -> Scale:
     """The scale that holds all drawable ``values`` with a little room; a unit range when there are none."""
+    values = list(values)
+    zero = log and 0.0 in values
     usable = [value for value in values if math.isfinite(value) and (not log or value > 0)]
     if not usable:
-        return Scale(1.0, 10.0, log=True) if log else Scale(0.0, 1.0)
+        return Scale(1.0, 10.0, log=True, zero=zero) if log else Scale(0.0, 1.0)
     low, high = min(usable), max(usable)
     if log:
         room = max((math.log10(high) - math.log10(low)) * pad, 0.05)
-        return Scale(max(low / 10**room, _TINIEST), min(high * 10**room, sys.float_info.max), log=True)
+        return Scale(max(low / 10**room, _TINIEST), min(high * 10**room, sys.float_info.max), log=True, zero=zero)
     room = (high - low) * pad or abs(high) * 0.1 or 1.0
     if not math.isfinite(high - low + 2 * room):
         return Scale(low, high) if math.isfinite(high - low) else Scale(low / 4, high / 4)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
 from assay.reports import words
+from assay.results import Interval
 
 Attribute = str | float | int | None
 
@@ -46,15 +48,15 @@ def percent(share: float) -> str:
     return coordinate(100 * share) + "%"
 
 
-def number(value: float | int | None, at: str, *, unit: str = "") -> Markup:
+def number(value: float | int | None, at: str, *, unit: str = "", like: Interval | None = None) -> Markup:
     """A number of the run, rounded for the eye, with its full value and its place in run.json for machines.
 
     ``at`` is the path in run.json with dots, below the ``data-in`` of the elements around it; a test walks every such
-    element and compares it with the file.
+    element and compares it with the file. ``like`` is the interval whose width says how many digits carry meaning.
     """
     if value is None:
         return tag("span", words.number(None), class_="none")
-    shown = pretty(words.number(value))
+    shown = pretty(words.sized(value, like))
     return join(Markup('<data value="{}" data-at="{}">{}</data>').format(repr(value), at, shown), suffix(unit))
 
 
@@ -71,3 +73,22 @@ def pretty(text: str) -> str:
 def short(text: str, limit: int) -> str:
     """``text`` cut to ``limit`` characters, for places where the full text stands elsewhere."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def distinct(names: Sequence[str], letters: int) -> list[str]:
+    """``names`` cut to ``letters`` with no two alike: a shared beginning goes first, numbers are the last resort.
+
+    >>> distinct(["encoder.layer.10", "encoder.layer.11"], 6)
+    ['10', '11']
+    """
+    cut = [short(name, letters) for name in names]
+    if len(set(cut)) == len(set(names)):
+        return cut
+    alike = zip(*names, strict=False)
+    start = next((k for k, letters_here in enumerate(alike) if len(set(letters_here)) > 1), min(map(len, names)))
+    start = max((i + 1 for i in range(start) if not names[0][i].isalnum()), default=0)
+    cut = [short(name[start:], letters) for name in names]
+    if len(set(cut)) == len(set(names)):
+        return cut
+    order = {name: str(k + 1) for k, name in enumerate(dict.fromkeys(names))}
+    return [order[name] for name in names]

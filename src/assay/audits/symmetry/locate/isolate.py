@@ -12,14 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.audits.symmetry import tree
 from assay.audits.symmetry.explain.candidates import Reshaped, candidates
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.locate.trace import Call, Pass, record
 from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.representations.base import Representation
-from assay.audits.symmetry.subject import Leaves, Precision, Subject, difference, exact
+from assay.audits.symmetry.subject import Subject
+from assay.probe import tree
+from assay.probe.subject import Leaves, Precision
+from assay.probe.trace import Call, Pass, record
+from assay.probe.values import difference, exact
 
 MOST_MODULES = 80
 """Modules tested by C and D; the rest of a larger model is covered by A and B alone, and its limitations say so."""

@@ -18,12 +18,14 @@ from torch import Tensor
 from assay.audits.symmetry.explain.candidates import Conjugate, candidates, moving_parts
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.layout import jittered
-from assay.audits.symmetry.locate.trace import Event, Pass, record
-from assay.audits.symmetry.measure.rounding import VANISHES, is_constant
+from assay.audits.symmetry.measure.rounding import is_constant
 from assay.audits.symmetry.representations.base import Linear, Representation
-from assay.audits.symmetry.subject import Leaves, Precision, Subject
+from assay.audits.symmetry.subject import Subject
 from assay.errors import InputError
+from assay.probe.rounding import VANISHES
+from assay.probe.subject import Leaves, Precision
+from assay.probe.trace import Event, Pass, record
+from assay.probe.values import jittered
 from assay.seeding import torch_generator
 
 CLOSE = 0.01
@@ -146,7 +148,7 @@ def _inputs(subject: Subject, case: int, rows: list[int]) -> list[Leaves]:
         size = subject.batch(case)
         return [[x[rows] if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x in leaves]]
     generator = torch_generator(subject.seed, "variants")
-    return [leaves, *[jittered(subject, leaves, generator) for _ in range(VARIANTS - 1)]]
+    return [leaves, *[jittered(leaves, generator) for _ in range(VARIANTS - 1)]]
 
 
 def _moved(subject: Subject, leaves: Leaves, element: Elements) -> Leaves:

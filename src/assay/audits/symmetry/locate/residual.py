@@ -10,8 +10,8 @@ from torch import Tensor
 from assay.audits.symmetry.explain.candidates import candidates
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.locate.localise import Location
-from assay.audits.symmetry.measure.rounding import VANISHES
 from assay.errors import InputError
+from assay.probe.rounding import VANISHES
 
 
 def edge_map(location: Location, group: Group) -> Tensor | None:

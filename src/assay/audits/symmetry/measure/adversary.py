@@ -10,10 +10,10 @@ from torch import Tensor
 from assay.audits.symmetry.facts import EVERYTHING, Facts, Test
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.layout import exact_spread
 from assay.audits.symmetry.measure.endtoend import measure
 from assay.audits.symmetry.measure.tolerance import judge
-from assay.audits.symmetry.subject import Leaves
+from assay.probe.subject import Leaves
+from assay.probe.values import exact_spread
 from assay.seeding import torch_generator
 
 PROPOSALS = 16

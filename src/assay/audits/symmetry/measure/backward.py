@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from assay.audits.symmetry import tree
-from assay.audits.symmetry.locate.trace import Call, record
 from assay.audits.symmetry.measure.differences import quotient_disagrees
-from assay.audits.symmetry.subject import Leaves, Subject
+from assay.audits.symmetry.subject import Subject
+from assay.probe import tree
+from assay.probe.subject import Leaves
+from assay.probe.trace import Call, record
 from assay.seeding import torch_generator
 
 DIRECTIONS = 3

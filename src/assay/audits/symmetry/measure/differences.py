@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry.measure.gradients import forward_with_grad
-from assay.audits.symmetry.subject import Leaves, Subject, exact
+from assay.audits.symmetry.subject import Subject
+from assay.probe.subject import Leaves
+from assay.probe.values import exact
 from assay.seeding import torch_generator
 
 DIRECTIONS = 5

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.layout import jittered
 from assay.audits.symmetry.measure.arbitrate import settle
-from assay.audits.symmetry.measure.rounding import error_norms, perturbed_floor, silently_low
-from assay.audits.symmetry.subject import Subject, difference
+from assay.audits.symmetry.measure.rounding import error_norms
+from assay.audits.symmetry.subject import Subject
+from assay.probe.rounding import perturbed_floor, silently_low
+from assay.probe.values import difference, jittered
 from assay.seeding import torch_generator
 
 
@@ -83,7 +84,7 @@ def measure(
     With ``everywhere`` float64 is run at every pair.
     """
     pieces: dict[int, list[_Piece]] = {index: [] for index in subject.tested}
-    estimated, first_row = subject.high is None or silently_low(subject), 0
+    estimated, first_row = subject.high is None or silently_low(subject, subject.tested), 0
     for case in range(len(subject.cases)):
         found = _estimated(subject, case, draw) if estimated else _settled(subject, case, draw, everywhere)
         for index, piece in found.items():
@@ -100,7 +101,7 @@ def output_spreads(subject: Subject) -> dict[int, float]:
     """
     precision = subject.precisions[-1]
     here = subject.base(0, precision)
-    other = subject.values(jittered(subject, subject.cases[0], torch_generator(subject.seed, "spread")), precision)
+    other = subject.values(jittered(subject.cases[0], torch_generator(subject.seed, "spread")), precision)
     spreads = {}
     for index in subject.tested:
         y = here[index].to(torch.complex128) if here[index].is_complex() else here[index].double()
@@ -155,7 +156,7 @@ def _estimated(subject: Subject, case: int, draw: Callable[[Group], Elements]) -
     """The low precision judged by an estimate of its rounding: there is no float64 to settle anything."""
     elements = draw(subject.group(case))
     low = subject.over(subject.cases[case], elements, "low")
-    floors, found = perturbed_floor(subject, case), {}
+    floors, found = perturbed_floor(subject, case, rows=subject.rows), {}
     for index in subject.tested:
         errors = error_norms(subject, subject.output(index), elements, subject.base(case, "low")[index], low[index])
         shape = errors.shape

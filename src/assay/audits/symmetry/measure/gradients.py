@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from assay.audits.symmetry import tree
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Invariant, Representation
-from assay.audits.symmetry.subject import Leaves, Precision, Subject, batch_size, exact
-from assay.probe.calling import default_call
+from assay.audits.symmetry.subject import Subject
+from assay.probe import tree
+from assay.probe.subject import Leaves, Precision
+from assay.probe.values import exact
 from assay.seeding import torch_generator
 
 
@@ -170,18 +171,8 @@ def forward_with_grad(
     subject: Subject, model: nn.Module, leaves: Leaves, dtype: torch.dtype
 ) -> tuple[Leaves, list[Tensor]]:
     """Floating inputs that require gradients, and the outputs computed from them."""
-    fed: Leaves = []
-    for leaf in leaves:
-        if isinstance(leaf, Tensor):
-            copied = leaf.detach().to(dtype=dtype, copy=True) if leaf.is_floating_point() else leaf.detach().clone()
-            fed.append(copied.requires_grad_(True) if leaf.is_floating_point() else copied)
-        else:
-            fed.append(leaf)
-    value = tree.rebuild(subject.template, iter(fed))
-    subject.cost.add(batch_size(leaves, subject.inputs) if subject.rows else 1)
-    with torch.enable_grad():
-        result = subject.call(model, value) if subject.call else default_call(model, value, subject.seed)
-    return fed, tree.tensors(result)
+    fed = subject.fed(leaves, model, dtype, grad=True)
+    return fed, tree.tensors(subject.result(fed, model, grad=True))
 
 
 def cotangent_action(rep: Representation, group: Group, element: Elements, u: Tensor) -> Tensor:

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.layout import Coupling, jittered
-from assay.audits.symmetry.locate.trace import record
+from assay.audits.symmetry.layout import Coupling
 from assay.audits.symmetry.representations.base import Invariant
 from assay.audits.symmetry.spec import SelfTest, self_test
-from assay.audits.symmetry.subject import Leaves, Subject, difference
-from assay.audits.symmetry.tree import said
+from assay.audits.symmetry.subject import Subject
+from assay.probe.subject import Leaves
+from assay.probe.trace import record
+from assay.probe.tree import said
+from assay.probe.values import difference, jittered
 from assay.results import Check, Verdict
 from assay.seeding import torch_generator
 
@@ -161,7 +163,7 @@ def sensitivity(subject: Subject) -> Sensitivity:
     precision = subject.precisions[-1]
     reacts: dict[str, tuple[str, ...]] = {}
     leaves = subject.cases[0]
-    noisy = jittered(subject, leaves, torch_generator(subject.seed, "sensitivity"))
+    noisy = jittered(leaves, torch_generator(subject.seed, "sensitivity"))
     for place, (leaf, rep) in enumerate(zip(leaves, subject.inputs, strict=True)):
         if not isinstance(leaf, Tensor) or isinstance(rep, Invariant):
             continue

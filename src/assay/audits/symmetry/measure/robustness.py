@@ -11,15 +11,16 @@ from torch import Tensor, nn
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.layout import exact_spread
 from assay.audits.symmetry.measure.endtoend import Errors, measure
 from assay.audits.symmetry.measure.gradients import forward_with_grad
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.representations.actions import Image
 from assay.audits.symmetry.spec import atoms
-from assay.audits.symmetry.subject import Leaves, Subject
+from assay.audits.symmetry.subject import Subject
 from assay.probe.containment import told
 from assay.probe.copies import duplicate
+from assay.probe.subject import Leaves
+from assay.probe.values import exact_spread
 from assay.seeding import torch_generator
 
 Draw = Callable[[Group], Elements]

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor
 
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Representation
-from assay.audits.symmetry.subject import Leaves, Subject, difference, exact
-from assay.probe.copies import duplicate
-from assay.seeding import torch_generator
-
-VANISHES = math.sqrt(torch.finfo(torch.float64).eps)
-"""Below this share of an error something is float64 rounding: no defect leaves it by chance."""
+from assay.audits.symmetry.subject import Subject
+from assay.probe.rounding import VANISHES, norms
+from assay.probe.values import difference
 
 
 def is_constant(gap: Tensor) -> bool:
     """Whether an error [elements, inputs, ...] is there and the same for every input: something was added."""
     varies, size = gap - gap.mean(dim=1, keepdim=True), float(gap.abs().max())
     return gap.shape[1] > 1 and size > 0 and float(varies.abs().max()) <= VANISHES * size
-
-
-def norms(gap: Tensor, rows: bool) -> Tensor:
-    """Norms over everything but the element axis and, with a batch axis, the rows: [n, rows]."""
-    gap = gap.abs().double()
-    flat: Tensor = torch.linalg.vector_norm(gap.reshape(*gap.shape[: 1 + rows], -1), dim=-1)
-    return flat.reshape(len(gap), -1)
 
 
 def acted(rep: Representation, elements: Elements, x: Tensor) -> Tensor:
@@ -66,41 +53,3 @@ def compare(
     high_error = error_norms(subject, rep, elements, subject.base(case, "high")[index], high)
     bound = rounding_there(subject, rep, elements, low, high) + carried_rounding(subject, rep, elements, case, index)
     return low_error, high_error, bound
-
-
-def silently_low(subject: Subject) -> bool:
-    """Whether the float64 copy computes in low precision all the way: same output, to the last bit of the low dtype."""
-    low, high = subject.base(0, "low"), subject.base(0, "high")
-    floating = [index for index in subject.tested if high[index].is_floating_point()]
-    return bool(floating) and all(bool((low[index] == high[index]).all()) for index in floating)
-
-
-def perturbed_floor(subject: Subject, case: int, draws: int = 4) -> list[Tensor]:
-    """For each output and row, how far the output moves if weights and inputs move by the rounding of the low dtype.
-
-    This mimics rounding at every layer; it is an estimate, not a bound, and verdicts that rest on it say so.
-    """
-    eps = torch.finfo(subject.low_dtype).eps
-    generator = torch_generator(subject.seed, "perturbed", case)
-    worst: list[Tensor] = []
-    for _ in range(draws):
-        model = duplicate(subject.low)
-        with torch.no_grad():
-            for weight in [*model.parameters(), *model.buffers()]:
-                if weight.is_floating_point():
-                    weight.mul_(1 + eps * _uniform(weight, generator))
-        nudged: Leaves = [
-            leaf * (1 + eps * _uniform(leaf, generator))
-            if isinstance(leaf, Tensor) and leaf.is_floating_point()
-            else leaf
-            for leaf in subject.cases[case]
-        ]
-        moved = [exact(y) for y in subject.run(nudged, model, subject.low_dtype)]
-        here = subject.base(case, "low")
-        step = [norms(difference(m, h).unsqueeze(0), subject.rows)[0] for m, h in zip(moved, here, strict=True)]
-        worst = step if not worst else [torch.maximum(a, b) for a, b in zip(worst, step, strict=True)]
-    return [2 * one for one in worst]
-
-
-def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
-    return (2 * torch.rand(like.shape, generator=generator, dtype=torch.float64) - 1).to(like)

@@ -14,9 +14,11 @@ from assay.audits.symmetry.measure.endtoend import measure
 from assay.audits.symmetry.measure.rounding import compare
 from assay.audits.symmetry.measure.tolerance import judge
 from assay.audits.symmetry.representations.base import Invariant, Representation
-from assay.audits.symmetry.subject import Leaves, Subject, exact
-from assay.audits.symmetry.tree import said
+from assay.audits.symmetry.subject import Subject
 from assay.errors import InputError
+from assay.probe.subject import Leaves
+from assay.probe.tree import said
+from assay.probe.values import exact
 
 TRIED = 8
 """Alternatives tried per input; each costs a few passes."""

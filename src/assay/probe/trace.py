@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.utils.hooks import RemovableHandle
 
-from assay.audits.symmetry import tree
-from assay.audits.symmetry.subject import Leaves, Subject, exact, is_continuous
+from assay.probe import tree
+from assay.probe.hooks import watching
+from assay.probe.subject import Leaves, Probe
+from assay.probe.values import exact, is_continuous
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Pass:
     outputs: list[Tensor]
 
 
-def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *, keep_calls: bool = False) -> Pass:
+def record(probe: Probe, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *, keep_calls: bool = False) -> Pass:
     """One pass with every module watched."""
     events: list[Event] = []
     calls: dict[tuple[str, int], Call] = {}
@@ -90,57 +89,8 @@ def record(subject: Subject, leaves: Leaves, model: nn.Module, dtype: torch.dtyp
 
     keep = _Keeper()
     with watching(model, enter, leave):
-        outputs = subject.run(leaves, model, dtype)
+        outputs = probe.run(leaves, model, dtype)
     return Pass(events, calls, [exact(output) for output in outputs])
-
-
-@contextlib.contextmanager
-def watching(
-    model: nn.Module, enter: Callable[[str], Callable[..., Any]] | None, leave: Callable[[str], Callable[..., Any]]
-) -> Iterator[None]:
-    """Hooks on every module for the length of the block. Compiled (TorchScript) insides cannot be watched."""
-    handles = []
-    seen: set[int] = set()
-    try:
-        for name, module in model.named_modules():
-            if id(module) in seen or _inside_script(model, name):
-                continue
-            seen.add(id(module))
-            if isinstance(module, torch.jit.ScriptModule):
-                handles += _watch_script(module, None if enter is None else enter(name), leave(name))
-                continue
-            if enter is not None:
-                handles.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
-            handles.append(module.register_forward_hook(leave(name), with_kwargs=True))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _watch_script(
-    module: nn.Module, enter: Callable[..., Any] | None, leave: Callable[..., Any]
-) -> list[RemovableHandle]:
-    """TorchScript takes no hooks of its own, but the outermost scripted module runs the global ones."""
-
-    def before(called: nn.Module, args: Any) -> None:
-        if called is module and enter is not None:
-            enter(called, args, {})
-
-    def after(called: nn.Module, args: Any, output: Any) -> Any:
-        return leave(called, args, {}, output) if called is module else None
-
-    return [register_module_forward_pre_hook(before), register_module_forward_hook(after)]
-
-
-def _inside_script(model: nn.Module, name: str) -> bool:
-    """Whether a module lies inside TorchScript: the outermost scripted module is one place, its insides are none."""
-    module = model
-    for step in name.split(".") if name else []:
-        if isinstance(module, torch.jit.ScriptModule):
-            return True
-        module = getattr(module, step)
-    return False
 
 
 class _Keeper:
