@@ -3,7 +3,7 @@
 Importing this package imports neither SciPy nor NumPy; they are loaded by the first comparison.
 """
 
-from assay.stats.answers import Answers, pack, pack_items, paired_answers, unpack, unpack_items
+from assay.stats.answers import Answers, pack, pack_items, paired_answers, recorded_answers, unpack, unpack_items
 from assay.stats.comparisons import better, non_inferior, parity, parity_from_summary, reproduces
 from assay.stats.controls import control_arms, judged_controls
 from assay.stats.decision import Decision, all_hold, holm, holm_decisions, relation, score
@@ -49,6 +49,7 @@ __all__ = [
     "parity_from_summary",
     "planned_looks",
     "power",
+    "recorded_answers",
     "reduction",
     "relation",
     "reproduces",

@@ -72,6 +72,27 @@ def paired_answers(
     return Answers(seeds, tuple(gaps), tuple(named[seed] for seed in seeds))
 
 
+def recorded_answers(
+    first: Mapping[int, Mapping[str, Any]], second: Mapping[int, Mapping[str, Any]]
+) -> Answers | None:
+    """The answers of two arms from their records, as ``assay.learning.answers.answered`` writes them.
+
+    None where a record has none, or where the seeds had different test sets whose items are not named.
+    """
+    seeds = sorted(first.keys() & second.keys())
+    records = [arm[seed] for arm in (first, second) for seed in seeds]
+    if not seeds or any("correct" not in record or "test_set" not in record for record in records):
+        return None
+    one_set = len({record["test_set"] for record in records}) == 1
+    if not one_set and any(record.get("test_items") is None for record in records):
+        return None
+    if any(first[seed]["test_set"] != second[seed]["test_set"] for seed in seeds):
+        return None
+    rows = [{seed: unpack(arm[seed]["correct"], int(arm[seed]["items"])) for seed in seeds} for arm in (first, second)]
+    named = None if one_set else {seed: unpack_items(first[seed]["test_items"]) for seed in seeds}
+    return paired_answers(rows[0], rows[1], items=named)
+
+
 def pack(correct: Iterable[bool]) -> str:
     """Answers as text for a record: one bit an item, base64.
 
@@ -98,14 +119,14 @@ def unpack(text: str, count: int) -> list[bool]:
 
 
 def pack_items(identities: Iterable[int]) -> str:
-    """The identities of items (whole numbers below 2**32) as text for a record."""
+    """The identities of items (whole numbers below 2**64) as text for a record."""
     import numpy as np
 
-    return base64.b64encode(np.fromiter(identities, dtype="<u4").tobytes()).decode()
+    return base64.b64encode(np.fromiter(identities, dtype="<u8").tobytes()).decode()
 
 
 def unpack_items(text: str) -> list[int]:
     """The identities packed by ``pack_items``."""
     import numpy as np
 
-    return [int(number) for number in np.frombuffer(base64.b64decode(text), dtype="<u4")]
+    return [int(number) for number in np.frombuffer(base64.b64decode(text), dtype="<u8")]

@@ -128,7 +128,7 @@ def test_answers_that_are_not_those_of_the_gaps_are_refused():
 def test_answers_survive_a_record():
     correct = [bool(i % 3) for i in range(1001)]
     assert stats.unpack(stats.pack(correct), 1001) == correct
-    assert stats.unpack_items(stats.pack_items([1, 2**32 - 1])) == [1, 2**32 - 1]
+    assert stats.unpack_items(stats.pack_items([1, 2**64 - 1])) == [1, 2**64 - 1]
     with pytest.raises(InputError, match="answers to 2000 items"):
         stats.unpack(stats.pack(correct), 2000)
     with pytest.raises(InputError, match="packed answers"):

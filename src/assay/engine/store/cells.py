@@ -22,6 +22,7 @@ from assay.engine.plan import canonical
 from assay.engine.store.backend import Backend, Folder, open_backend
 from assay.engine.store.claims import Claims
 from assay.engine.store.files import write_atomically
+from assay.engine.store.looks import Ledger
 from assay.errors import expected
 
 FORMAT = 1
@@ -95,6 +96,10 @@ class Store:
     def claims(self) -> Claims:
         """A driver's right to run cells of this store while no other does."""
         return Claims(self._backend)
+
+    def ledger(self) -> Ledger:
+        """Which seeds of which claims were planned and looked at."""
+        return Ledger(self._backend)
 
     def costs(self) -> CostModel:
         """How long cells took, as earlier drivers of this store recorded it; empty if there is no readable record."""
