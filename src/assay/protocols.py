@@ -27,6 +27,21 @@ class Rule(Protocol):
         """The detached mean loss of the batch, after adding to ``.grad`` of every parameter the rule reaches."""
 
 
+@runtime_checkable
+class Writing(Protocol):
+    """A rule that writes weights itself, without an optimiser. ``learning_rate``, if it has one, scales its update."""
+
+    def step(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor | float:
+        """The mean loss of the batch, after changing the model's parameters in place."""
+
+
+@runtime_checkable
+class Predicting(Protocol):
+    """A rule whose inference is its own: what the trained model answers is ``predict(model, x)``, not ``model(x)``."""
+
+    def predict(self, model: nn.Module, x: Tensor) -> Tensor: ...
+
+
 State: TypeAlias = "tuple[Tensor, ...]"
 """The units of an equilibrium model, one tensor per layer; the first axis of each is the rows of the batch."""
 
@@ -123,13 +138,29 @@ class EquilibriumModel(Protocol):
 
 @dataclass(frozen=True)
 class Split:
-    """Inputs and integer targets of one part of a task."""
+    """Inputs and targets of one part of a task: class indices, or floats (rows, columns) of a regression."""
 
     x: Tensor
     y: Tensor
 
     def __len__(self) -> int:
         return len(self.y)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a task is scored by: ``key`` in records, and how it is told (``factor`` times the number, in ``unit``)."""
+
+    key: Literal["accuracy", "error"]
+    name: str
+    unit: str
+    gap_unit: str
+    factor: float
+    higher_is_better: bool
+
+
+ACCURACY = Metric("accuracy", "accuracy", "%", "pp", 100.0, higher_is_better=True)
+ERROR = Metric("error", "root mean squared error", "target units", "target units", 1.0, higher_is_better=False)
 
 
 class Task(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from assay.errors import InputError
-from assay.protocols import Cell, CellEvent
+from assay.protocols import Cell, CellEvent, Outcomes
 from assay.registry import Track, registry
 from assay.results import Finding, Run, Verdict
 from assay.studies.verification import decide, plan, verify
@@ -167,6 +167,6 @@ def test_trials_that_are_none_are_one_clear_line(trials: object, given: str) -> 
 
 
 def test_a_decision_that_is_no_finding_is_an_error_of_its_track_alone() -> None:
-    finding = decide(strange_track([], "PASS"), [], (42, 43, 44))
+    finding = decide(strange_track([], "PASS"), Outcomes(()), (42, 43, 44))
     assert finding.verdict is Verdict.ERROR
     assert "expected decide to return a Finding; given str" in finding.reason

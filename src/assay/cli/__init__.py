@@ -5,7 +5,6 @@ Nothing here imports torch before a command that needs it runs, so ``assay --hel
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,6 +23,7 @@ def main() -> None:
     An error of the user is one line on stderr and 2. A crash is a traceback and 4, since Python's own 1 means FAIL
     here; an interruption is 130, and output that nobody reads any more is 141, as shells have it.
     """
+    from assay.cli import common
     from assay.cli.root import Interrupted, NobodyReads
     from assay.errors import AssayError
 
@@ -34,8 +34,12 @@ def main() -> None:
     except (Interrupted, KeyboardInterrupt):
         _leave("\nassay: stopped; finished cells, if any, are kept: the same command goes on from there", INTERRUPTED)
     except NobodyReads:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered is flushed into nothing
+        common.forget_reader()
         raise SystemExit(NOBODY_READS) from None
+    except SystemExit:
+        if common.reader_has_gone:
+            raise SystemExit(NOBODY_READS) from None
+        raise
     except Exception:
         import traceback
 
@@ -69,6 +73,7 @@ def _app() -> typer.Typer:
         view,
     )
     from assay.cli.many import ManyValues
+    from assay.cli.older import VerifyCommand
     from assay.cli.root import Commands, root_options
 
     def group(text: str) -> typer.Typer:
@@ -82,7 +87,7 @@ def _app() -> typer.Typer:
 
     app = group("Tells how much of a claim about a neural network or a learning rule is true.")
     app.callback(cls=Commands, help=app.info.help)(root_options)
-    app.command("verify")(verify.verify_command)
+    app.command("verify", cls=VerifyCommand)(verify.verify_command)
     app.command("tracks")(tracks.tracks_command)
     app.command("describe")(describe.describe_command)
     app.command("plan")(plan.plan_command)

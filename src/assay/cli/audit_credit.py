@@ -80,7 +80,7 @@ def run(
     from assay.cli import credit_inputs as inputs
     from assay.cli.subjects import learning_rule, module
     from assay.errors import expected
-    from assay.studies.reproduce.arms import train_baselines
+    from assay.studies.baselines import train_baselines
 
     for option, given, least in (("--samples", samples, 2), ("--epochs", epochs, 0), ("--seeds", seeds, 1)):
         if given < least:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from assay.cli.options import Address, Cells, Data, Engine, FirstSeed, Grouping, Report, Seeds, Workers
 
-RULE_NAMES = "backprop, eqprop, bptt, fa, dfa, sign, seed"
-"""Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.studies.arms.RULES``."""
+RULE_NAMES = "backprop, eqprop, bptt, fa-layer, fa-block, dfa-layer, dfa-block, sign-layer, kp-layer, original"
+"""Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.learning.names.RULES``."""
 
 
 def bench_command(
@@ -34,40 +33,21 @@ def bench_command(
 
     The same command continues a killed run. Exit code: 0 all PASS, 1 FAIL, 3 undecided, 4 ERROR.
     """
-    from assay.cli.common import settings
-    from assay.cli.progress import watch
-    from assay.cli.verify import finish
-    from assay.engine import Store, choose_executor
+    from assay.cli.session import finish, session
     from assay.studies.bench import bench
-    from assay.studies.bench.run import DEFAULT_ROOT, DEFAULT_RULES
-    from assay.studies.verification import command_line
+    from assay.studies.bench.run import DEFAULT_RULES
 
-    place = str(data) if data else None
-    chosen = settings(
-        budget=budget, seeds=seeds, seed=seed, workers=workers, out=str(out) if out else None, data=place,
-        engine=engine, address=address, store=store,
-    )
-    executor = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address)
-    folder = Path(chosen.out) if chosen.out else None
-    cells = chosen.store or (folder or DEFAULT_ROOT) / "cells"
-    with watch(folder, workers=executor.places(), costs=Store(cells).costs()) as watcher:
+    with session(
+        grouping=grouping, out=out, budget=budget, seeds=seeds, seed=seed, workers=workers, data=data, engine=engine,
+        address=address, store=store,
+    ) as at_work:
+        chosen = at_work.settings
         run = bench(
-            *(tasks or ()),
-            rules=rules or DEFAULT_RULES,
-            models=models or ("mlp",),
-            budget=chosen.budget,
-            seeds=chosen.seeds,
-            seed=chosen.seed,
-            margin=margin,
-            data=chosen.data,
-            store=cells,
-            settings=assignments(set_),
-            executor=executor,
-            grouping=grouping,
-            watcher=watcher,
-            command=command_line(),
+            *(tasks or ()), rules=rules or DEFAULT_RULES, models=models or ("mlp",), budget=chosen.budget,
+            seeds=chosen.seeds, seed=chosen.seed, margin=margin, data=chosen.data, settings=assignments(set_),
+            **at_work.options,
         )
-    finish(run, folder or DEFAULT_ROOT / run.id)
+    finish(run, at_work.folder_of(run))
 
 
 def assignments(texts: list[str] | None) -> dict[str, object]:

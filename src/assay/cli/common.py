@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from assay.results import Verdict
 
 PIPED_WIDTH = 120
+reader_has_gone = False
+"""Whether the reader of our output has closed it: ``assay verify | head -3``."""
 
 SIGNS: dict[str, tuple[str, str]] = {
     "PASS": ("✓", "green"),
@@ -31,9 +33,23 @@ def console() -> Console:
     """The console of this process; plain text when it is not a terminal, no colour under NO_COLOR."""
     from rich.console import Console
 
+    class Patient(Console):
+        """Goes on without a word when nobody reads any more: the run is kept, and ``main`` ends with 141."""
+
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            forget_reader()
+
     piped = not sys.stdout.isatty()
     width = PIPED_WIDTH if piped and "COLUMNS" not in os.environ else None
-    return Console(highlight=False, soft_wrap=piped, width=width, no_color="NO_COLOR" in os.environ or None)
+    return Patient(highlight=False, soft_wrap=piped, width=width, no_color="NO_COLOR" in os.environ or None)
+
+
+def forget_reader() -> None:
+    """Send what is still to be printed into nothing; Python would fail over it at its end."""
+    global reader_has_gone
+    reader_has_gone = True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def sign(verdict: Verdict) -> str:
@@ -55,6 +71,10 @@ def settings(**flags: Any) -> Settings:
     from assay.registry import registry
 
     loaded = load(**flags)
+    if loaded.out is not None:
+        from assay.reports.save import check_folder
+
+        check_folder(loaded.out)
     if loaded.plugins:
         see_this_folder()
     for plugin in loaded.plugins:

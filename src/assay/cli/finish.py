@@ -39,7 +39,7 @@ def finish(finding: Finding, out: Path | None) -> NoReturn:
     if out is not None:
         from assay.reports import save_report
         from assay.reports.save import as_run
-        from assay.studies.verification import command_line
+        from assay.studies.study import command_line
 
         run = as_run(finding).model_copy(update={"command": command_line()})
         typer.echo(f"written to {save_report(run, out)}")

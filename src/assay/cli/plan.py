@@ -60,7 +60,8 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
     from assay.protocols import BUDGETS
     from assay.registry import registry
     from assay.seeding import seeds_of
-    from assay.studies.verification import DEFAULT_ROOT, plan
+    from assay.studies.study import DEFAULT_ROOT
+    from assay.studies.verification import plan
 
     out = console()
     level = next(known for known in BUDGETS if known == chosen.budget)

@@ -28,7 +28,7 @@ def reproduce_command(
     experiment: Annotated[str, typer.Argument(help="The published experiment: fa-protocol.")],
     step: Annotated[str, typer.Argument(help="methods, frozen, penalty, or all of them.")] = "methods",
     arch: Annotated[str, typer.Option(help="resmlp, resmlp-without-ln, vit or resnet.")] = "resmlp",
-    methods: Annotated[list[str] | None, typer.Option(help="bp, fa, dfa, fa-layer, dfa-layer.")] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="backprop, fa-block, dfa-block, fa-layer ...")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Seeds (default: 42 123 456).")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs (default: 100; 30 for the penalty).")] = None,
     lambdas: Annotated[list[float] | None, typer.Option(help="Penalties (default: 0 1e-4 1e-3 1e-2 1e-1).")] = None,
@@ -46,17 +46,11 @@ def reproduce_command(
     The same command continues a killed run. Exit code: 0 all reproduce, 1 one does not, 3 undecided, 4 ERROR.
     """
     import json
-    import time
 
-    from assay.cli.common import settings
-    from assay.cli.progress import watch
-    from assay.cli.verify import finish
-    from assay.engine import Store, choose_executor
+    from assay.cli.session import finish, session
     from assay.errors import InputError, expected, unknown
     from assay.studies.reproduce import experiment as plans
     from assay.studies.reproduce.published import SEEDS
-    from assay.studies.reproduce.report import make_run
-    from assay.studies.verification import DEFAULT_ROOT, command_line
 
     for kind, name, known in (("experiment", experiment, EXPERIMENTS), ("step", step, STEPS)):
         if name not in known:
@@ -64,27 +58,23 @@ def reproduce_command(
     for option, given in (("--methods", methods), ("--ladder", ladder), ("--lambdas", lambdas)):
         if given and option != STEPS[step]:
             raise expected(f"options that '{step}' uses", given=option, do="leave it out, or run its own step")
-    chosen = settings(workers=workers, out=str(out) if out else None, data=str(data) if data else None, engine=engine,
-                      address=address, store=store)
-    started, used = time.perf_counter(), tuple(seeds or SEEDS)
+    used = tuple(seeds or SEEDS)
     length = plans.EPOCHS if epochs is None else epochs
     penalised = plans.PENALTY_EPOCHS if epochs is None else epochs
     if step == "methods":
-        plan = plans.methods_plan(arch, methods or ("bp", "fa", "dfa"), used, length)
+        plan = plans.methods_plan(arch, methods or plans.METHODS, used, length)
     elif step == "frozen":
         plan = plans.frozen_plan(arch, used, length, ladder)
     elif step == "penalty":
         plan = plans.penalty_plan(arch, lambdas or plans.LAMBDAS, used, penalised)
     else:
         plan = plans.whole_plan(arch, used, length, penalised)
-    folder = Path(chosen.out) if chosen.out else None
-    cells = plans.make_cells(plan, data=chosen.data, artifacts=str(artifacts) if artifacts else None)
-    kept = Store(chosen.store or (folder or DEFAULT_ROOT) / "cells")
-    executor = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address)
-    with watch(folder, workers=executor.places(), costs=kept.costs()) as watcher:
-        records, failures = plans.run_cells(cells, store=kept, executor=executor, watcher=watcher)
-    run = make_run(records, failures, command=command_line(), seconds=time.perf_counter() - started)
-    place = folder or DEFAULT_ROOT / run.id
+    with session(out=out, workers=workers, data=data, engine=engine, address=address, store=store) as at_work:
+        run, records = plans.reproduce(
+            plan, data=at_work.settings.data, artifacts=str(artifacts) if artifacts else None, place=at_work.place,
+            command=at_work.command,
+        )
+    place = at_work.folder_of(run)
     (place / "records").mkdir(parents=True, exist_ok=True)
     for record in records:
         text = json.dumps(record, indent=1) + "\n"

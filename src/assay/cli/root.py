@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from assay.cli.older import spelt_out
+
 
 class Interrupted(Exception):
     """Ctrl-C inside a command; the framework would end it without a word."""
@@ -18,6 +20,9 @@ class NobodyReads(Exception):
 
 class Commands(TyperGroup):
     """All commands; hands interruptions and broken pipes to ``assay.cli.main`` under names the framework ignores."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spelt_out(args))
 
     def invoke(self, ctx: Any) -> Any:
         try:

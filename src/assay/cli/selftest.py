@@ -22,25 +22,16 @@ def selftest_command(
     from rich.table import Table
 
     from assay import stats
-    from assay.cli.common import console, settings
-    from assay.cli.progress import watch
+    from assay.cli.common import console
+    from assay.cli.session import session
     from assay.reports import save_report
-    from assay.studies.verification import DEFAULT_ROOT, command_line, verify
+    from assay.studies.verification import verify
 
-    chosen = settings(seeds=seeds, workers=workers, out=str(out) if out else None)
-    folder = Path(chosen.out) if chosen.out else None
     names = tracks or ["0"]
-    with watch(folder, workers=chosen.workers) as watcher:
-        run = verify(
-            *(() if names == ["all"] else names),
-            seeds=chosen.seeds,
-            workers=chosen.workers,
-            store=(folder or DEFAULT_ROOT) / "cells",
-            watcher=watcher,
-            command=command_line(),
-        )
+    with session(out=out, seeds=seeds, workers=workers) as at_work:
+        run = verify(*(() if names == ["all"] else names), seeds=at_work.settings.seeds, **at_work.options)
     run = run.model_copy(update={"kind": "selftest", "title": "Self-test"})
-    save_report(run, folder or DEFAULT_ROOT / run.id)
+    save_report(run, at_work.folder_of(run))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("track", "control", "kind", "expected", "observed", "told apart"):
         table.add_column(column)

@@ -48,4 +48,5 @@ def _weakest(findings: tuple[Finding, ...]) -> str:
     if not scored:
         return ""
     lowest = min(scored, key=lambda finding: finding.score or 0.0)
-    return f"weakest claim: {lowest.number} {lowest.name}, score {lowest.score:.0f}/100 (50 is the boundary)"
+    name = lowest.title or lowest.name
+    return f"weakest claim: {lowest.number} {name}, score {lowest.score:.0f}/100 (50 is the boundary)"

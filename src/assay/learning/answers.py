@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 NAMED = 2000
 """Test sets up to this size name their items, so that a seed may draw them; larger ones are taken to be one set."""
-ROWS = 1000
 
 
 def answered(model: nn.Module, split: Split) -> dict[str, Any]:
@@ -24,7 +23,10 @@ def answered(model: nn.Module, split: Split) -> dict[str, Any]:
     """
     import torch
 
+    from assay.learning.training import EVALUATION_ROWS as ROWS
+
     with torch.no_grad():
+        # In the batches of ``evaluate``, so that the answers are those of the accuracy beside them.
         right = [model(x).argmax(-1).eq(y) for x, y in zip(split.x.split(ROWS), split.y.split(ROWS), strict=True)]
     whole = hashlib.sha256()
     names = []

@@ -27,7 +27,7 @@ from assay.learning.stacked import (
     widths_of,
 )
 from assay.learning.training import (
-    Evaluation,
+    NOT_LOOKED,
     OptimiserFactory,
     Progress,
     Schedule,
@@ -104,7 +104,7 @@ def _obstacle(models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, se
         return reason
     if len({(task.train.x.shape, task.train.y.shape) for task in tasks}) > 1:
         return "tasks of different sizes"
-    if tasks[0].train.x.dim() != 2 or tasks[0].train.y.dim() != 1:
+    if tasks[0].train.x.dim() != 2 or tasks[0].train.y.dim() != 1 or tasks[0].train.y.is_floating_point():
         return f"inputs of shape {tuple(tasks[0].train.x.shape)}"
     if not isinstance(settings.make([nn.Parameter(torch.zeros(1))]), ELEMENTWISE):
         return "an optimiser that does not treat every number by itself"
@@ -128,7 +128,8 @@ def _side_by_side(
     """One result per network, or None as soon as one of them diverges."""
     for task in tasks:
         check_settings(epochs=settings.epochs, batch_size=settings.batch_size, input_noise=settings.input_noise,
-                       warmup=settings.warmup, task=task, test=settings.test)
+                       warmup=settings.warmup, task=task,
+                       parts=("train", "validation", "test") if settings.test else ("train", "validation"))
     stacked = stack_parameters(models)
     opt = settings.make([parameter for parameter in stacked if parameter.requires_grad])
     rows = len(tasks[0].train)
@@ -156,13 +157,13 @@ def _side_by_side(
             with torch.no_grad():
                 for parameter, all_of_them in zip(model.parameters(), stacked, strict=True):
                     parameter.copy_(all_of_them[index])
-            accuracy = evaluate(model, task.validation).accuracy
+            held = evaluate(model, task.validation)
             seconds = (time.perf_counter() - started) / len(seeds)
-            histories[index].append(progress[index].epoch(number, accuracy, seconds))
+            histories[index].append(progress[index].epoch(number, held, seconds))
     elapsed = (time.perf_counter() - began) / len(seeds)
     results = []
     for model, task, seed, history in zip(models, tasks, seeds, histories, strict=True):
-        final = evaluate(model, task.test) if settings.test else Evaluation(math.nan, math.nan, 0, 0)
+        final = evaluate(model, task.test) if settings.test else NOT_LOOKED
         results.append(TrainResult(
             test_accuracy=final.accuracy, validation_accuracy=history[-1].validation_accuracy, history=tuple(history),
             seconds=elapsed, seed=seed, test_loss=final.loss,

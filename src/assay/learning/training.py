@@ -11,15 +11,17 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from assay.errors import InputError, expected, unknown
-from assay.protocols import Rule, Split, Task
-from assay.rules.backprop import mean_cross_entropy
+from assay.learning.device import chosen_device, on_device
+from assay.learning.resolve import as_rule, as_task
+from assay.protocols import Predicting, Split, Task, Writing
+from assay.rules.backprop import mean_loss
 from assay.seeding import torch_generator
 from assay.solving.solution import Diverged, Status
 
@@ -39,11 +41,15 @@ class Epoch:
     seconds: float
     residual: float | None = None
     status: str | None = None
+    validation_error: float = math.nan
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How training went. ``diverged`` says why it stopped early, or is None; accuracies are of the final parameters."""
+    """How training went. ``diverged`` says why it stopped early, or is None; scores are of the final parameters.
+
+    Of a regression task accuracies are NaN, and the errors are root mean squares in units of the target.
+    """
 
     test_accuracy: float
     validation_accuracy: float
@@ -52,6 +58,8 @@ class TrainResult:
     seed: int
     diverged: str | None = None
     test_loss: float = math.nan
+    test_error: float = math.nan
+    validation_error: float = math.nan
 
     @property
     def final_loss(self) -> float:
@@ -61,80 +69,125 @@ class TrainResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy and mean cross-entropy over a part of a task; for token tasks every position counts."""
+    """Accuracy and mean loss over a part of a task; for token tasks every position counts.
+
+    ``error`` is the root mean squared error where targets are floats, as they are in the task; accuracy is NaN there.
+    """
 
     accuracy: float
     loss: float
     correct: int
     total: int
+    error: float = math.nan
+
+
+NOT_LOOKED = Evaluation(math.nan, math.nan, 0, 0)
+"""The score of a part nobody looked at."""
 
 
 def train(
-    model: nn.Module, task: Task, rule: Rule, *, epochs: int, seed: int, batch_size: int = 32,
+    model: nn.Module, task: Any, rule: Any = "backprop", *, epochs: int, seed: int, batch_size: int = 32,
     optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3, schedule: Schedule = "cosine",
     warmup: float = 0.0, input_noise: float = 0.0, augment: Augmentation | None = None, clip_norm: float | None = None,
-    callbacks: Sequence[Callable[[Epoch, nn.Module], None]] = (), test: bool = True,
+    callbacks: Sequence[Callable[[Epoch, nn.Module], None]] = (), validation: bool = True, test: bool = True,
+    device: str | None = None,
 ) -> TrainResult:
-    """``model`` trained in place on ``task`` with ``rule``, and its accuracy on the validation and test parts.
+    """``model`` trained in place on ``task`` with ``rule``, and its score on the validation and test parts.
 
-    ``optimiser`` makes an optimiser from parameters (default Adam at ``learning_rate``); ``schedule`` scales its rate
-    over the whole run, after a linear ``warmup`` over that fraction of the steps. ``input_noise`` is the standard
-    deviation of Gaussian noise added to floating-point training inputs, and ``augment(x, generator)`` may change them
-    in any other way. A loss that is not finite, or a relaxation that diverges, ends training with the reason in
-    ``result.diverged``: parameters are those of the last good step. A rule with parameters of its own (the feedback of
-    Kolen-Pollack, which wants an optimiser with weight decay) has them trained along with the model's.
-    ``test=False`` leaves the test part alone (its accuracy is then NaN), for searching settings on validation.
+    ``task`` and ``rule`` are objects, classes, names (``"digits"``, ``"eqprop"``) or import paths. ``optimiser`` makes
+    an optimiser from parameters (default Adam at ``learning_rate``); ``schedule`` scales its rate over the whole run,
+    after a linear ``warmup`` over that fraction of the steps. ``input_noise`` is the standard deviation of Gaussian
+    noise added to floating-point training inputs, and ``augment(x, generator)`` may change them in any other way.
+    A loss that is not finite, or a relaxation that diverges, ends training with the reason in ``result.diverged``:
+    parameters are those of the last good step. A rule with parameters of its own (the feedback of Kolen-Pollack, which
+    wants an optimiser with weight decay) has them trained along with the model's; one with ``step`` writes weights
+    itself; one with ``predict`` is scored by its own inference. ``device`` (cpu, cuda, mps, auto) is where it happens;
+    the model stays there. ``test=False`` leaves the test part alone (its scores are then NaN), for searching settings
+    on validation; ``validation=False`` does the same with the validation part, for recipes that choose nothing.
     """
-    check_settings(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task, test=test)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    if not trained:
-        raise expected("a model with trainable parameters", given=type(model).__name__)
-    trained += rule.parameters() if isinstance(rule, Learning) else ()
-    opt = optimiser(trained) if optimiser else torch.optim.Adam(trained, lr=learning_rate)
-    batches = math.ceil(len(task.train) / batch_size)
-    rates = torch.optim.lr_scheduler.LambdaLR(opt, rate_factor(schedule, steps=epochs * batches, warmup=warmup))
+    parts = ("train", *(("validation",) if validation else ()), *(("test",) if test else ()))
+    task = as_task(task, seed=seed)
+    check_settings(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task, parts=parts)
+    place = chosen_device(device, model)
+    model.to(place)
+    rule = as_rule(rule, model, seed=seed)
+    data = {part: on_device(getattr(task, part), place) for part in parts}
+    opt = _optimiser(model, rule, optimiser, learning_rate)
+    batches = math.ceil(len(data["train"]) / batch_size)
+    factor = rate_factor(schedule, steps=epochs * batches, warmup=warmup)
+    rates = torch.optim.lr_scheduler.LambdaLR(opt, factor) if opt is not None else None
     order, noise = torch_generator(seed, "train", "order"), torch_generator(seed, "train", "noise")
     changes = torch_generator(seed, "train", "augment")
     began, history, diverged = time.perf_counter(), [], None
+    held = NOT_LOOKED
     was_training = model.training
     for number in range(1, epochs + 1):
         started = time.perf_counter()
         model.train()
         progress = Progress()
-        for rows in torch.split(torch.randperm(len(task.train), generator=order), batch_size):
-            x = noisy(task.train.x[rows], input_noise, noise)
+        for rows in torch.split(torch.randperm(len(data["train"]), generator=order), batch_size):
+            here = rows.to(place)
+            x = noisy(data["train"].x[here], input_noise, noise)
             x = x if augment is None else augment(x, changes)
-            diverged = _step(model, rule, opt, x, task.train.y[rows], progress, clip_norm)
+            diverged = _step(model, rule, opt, x, data["train"].y[here], progress, clip_norm)
             if diverged:
                 break
-            rates.step()
+            if rates is not None:
+                rates.step()
         model.eval()
-        accuracy = evaluate(model, task.validation).accuracy
-        history.append(progress.epoch(number, accuracy, time.perf_counter() - started))
+        held = evaluate(model, data["validation"], rule=rule) if validation else NOT_LOOKED
+        history.append(progress.epoch(number, held, time.perf_counter() - started, scale=scale_of(task)))
         for callback in callbacks:
             callback(history[-1], model)
         if diverged:
             diverged = f"epoch {number}: {diverged}"
             break
     model.eval()
-    final = evaluate(model, task.test) if test else Evaluation(math.nan, math.nan, 0, 0)
+    final = evaluate(model, data["test"], rule=rule) if test else NOT_LOOKED
     model.train(was_training)
     return TrainResult(
-        test_accuracy=final.accuracy, validation_accuracy=history[-1].validation_accuracy, history=tuple(history),
+        test_accuracy=final.accuracy, validation_accuracy=held.accuracy, history=tuple(history),
         seconds=time.perf_counter() - began, seed=seed, diverged=diverged, test_loss=final.loss,
+        test_error=scale_of(task) * final.error, validation_error=scale_of(task) * held.error,
     )
 
 
+def _optimiser(model: nn.Module, rule: Any, make: OptimiserFactory | None, learning_rate: float) -> Optimizer | None:
+    """The optimiser of everything that learns; None for a rule that writes weights itself."""
+    if isinstance(rule, Writing):
+        return None
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if not trained:
+        raise expected("a model with trainable parameters", given=type(model).__name__)
+    trained += rule.parameters() if isinstance(rule, Learning) else ()
+    return make(trained) if make else torch.optim.Adam(trained, lr=learning_rate)
+
+
 @torch.no_grad()
-def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS) -> Evaluation:
-    """Accuracy and loss of ``model`` on ``split``, in batches of ``rows``; the model's mode is left as it is."""
-    correct, loss, total = 0, 0.0, 0
+def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS, rule: Any = None) -> Evaluation:
+    """Score of ``model`` on ``split``, in batches of ``rows``; the model's mode is left as it is.
+
+    A ``rule`` with ``predict(model, x)`` is asked in place of ``model(x)``.
+    """
+    correct, loss, total, squares = 0, 0.0, 0, 0.0
+    regression = split.y.is_floating_point()
     for x, y in zip(torch.split(split.x, rows), torch.split(split.y, rows), strict=True):
-        logits = model(x)
-        correct += int((logits.argmax(-1) == y).sum())
-        loss += float(mean_cross_entropy(logits, y)) * y.numel()
+        outputs = rule.predict(model, x) if isinstance(rule, Predicting) else model(x)
+        batch_loss = float(mean_loss(outputs, y))
+        if regression:
+            squares += batch_loss * y.numel()
+        else:
+            correct += int((outputs.argmax(-1) == y).sum())
+        loss += batch_loss * y.numel()
         total += y.numel()
+    if regression:
+        return Evaluation(math.nan, loss / total, 0, total, math.sqrt(squares / total))
     return Evaluation(correct / total, loss / total, correct, total)
+
+
+def scale_of(task: Task) -> float:
+    """What one unit of a regression target stands for; tasks that do not say are in units already."""
+    return float(getattr(task, "target_scale", 1.0))
 
 
 class Progress:
@@ -145,9 +198,10 @@ class Progress:
         self.residual: float | None = None
         self.status: Status | None = None
 
-    def epoch(self, number: int, accuracy: float, seconds: float) -> Epoch:
+    def epoch(self, number: int, held: Evaluation, seconds: float, *, scale: float = 1.0) -> Epoch:
         mean = math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
-        return Epoch(number, mean, accuracy, seconds, self.residual, str(self.status) if self.status else None)
+        return Epoch(number, mean, held.accuracy, seconds, self.residual, str(self.status) if self.status else None,
+                     scale * held.error)
 
     def relaxed(self, residual: float, status: Status) -> None:
         self.residual = residual if self.residual is None else max(self.residual, residual)
@@ -180,12 +234,14 @@ class Relaxed(Protocol):
 
 
 def _step(
-    model: nn.Module, rule: Rule, opt: Optimizer, x: Tensor, y: Tensor, progress: Progress, clip_norm: float | None
+    model: nn.Module, rule: Any, opt: Optimizer | None, x: Tensor, y: Tensor, progress: Progress,
+    clip_norm: float | None,
 ) -> str | None:
-    """None after one step of the optimiser, or the reason why there was none."""
-    opt.zero_grad()
+    """None after one step, or the reason why there was none."""
+    if opt is not None:
+        opt.zero_grad()
     try:
-        loss = float(rule.backward(model, x, y))
+        loss = float(rule.step(model, x, y) if opt is None else rule.backward(model, x, y))
     except Diverged as error:
         progress.relaxed(error.solution.residual, error.solution.status)
         return str(error)
@@ -194,6 +250,8 @@ def _step(
     if not math.isfinite(loss):
         return f"the loss is {loss}; lower the learning rate"
     progress.losses.append(loss)
+    if opt is None:
+        return None
     if clip_norm is not None:
         ours = [p for group in opt.param_groups for p in group["params"] if p.grad is not None]
         nn.utils.clip_grad_norm_(ours, clip_norm)
@@ -230,14 +288,16 @@ _SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-def check_settings(*, epochs: int, batch_size: int, input_noise: float, warmup: float, task: Task, test: bool) -> None:
+def check_settings(
+    *, epochs: int, batch_size: int, input_noise: float, warmup: float, task: Task, parts: Sequence[str]
+) -> None:
     """Nothing, or an InputError for settings no training can run with."""
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise expected(f"{name} >= 1", given=f"{name}={value!r}")
     if not input_noise >= 0 or not 0 <= warmup < 1:
         raise expected("input_noise >= 0 and warmup in [0, 1)", given=f"input_noise={input_noise}, warmup={warmup}")
-    for name in ("train", "validation", "test") if test else ("train", "validation"):
+    for name in parts:
         part: Split = getattr(task, name)
         if len(part) == 0 or len(part.x) != len(part.y):
             raise expected(f"as many inputs as targets, at least one, in the {name} part",

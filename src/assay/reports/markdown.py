@@ -86,7 +86,7 @@ def _summary(run: Run) -> list[str]:
     body = [
         [
             str(finding.number) if finding.number is not None else "—",
-            text(finding.name or finding.subject),
+            text(words.heading(finding)),
             f"{words.WORDS[finding.verdict].icon} {finding.verdict}",
             words.number(finding.score),
             finding.evidence.value if finding.evidence else "—",

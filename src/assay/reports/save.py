@@ -60,6 +60,17 @@ def check_place(path: str | Path) -> Path:
     return target
 
 
+def check_folder(path: str | Path) -> Path:
+    """``path`` if a folder can be there; an InputError otherwise. A run is several files, so a file will not do."""
+    target = Path(path).absolute()
+    there = next(parent for parent in (target, *target.parents) if parent.exists())
+    if not there.is_dir():
+        raise InputError(f"cannot write into {path}: {there} is a file; expected a folder, give another --out")
+    if not os.access(there, os.W_OK):
+        raise InputError(f"cannot write into {path}: no permission for {there}; choose a folder you may write to")
+    return Path(path)
+
+
 def _is_folder(target: Path) -> bool:
     return target.is_dir() or target.suffix == ""
 

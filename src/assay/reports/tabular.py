@@ -88,7 +88,7 @@ def _inert(cell: object) -> object:
 
 def _latex_row(finding: Finding) -> str:
     decided = words.headline(finding)
-    name = tex(finding.name or finding.subject)
+    name = tex(words.heading(finding))
     if decided is None:
         return f"{name} & --- & --- & --- & --- & {finding.verdict} \\\\"
     interval = decided.interval

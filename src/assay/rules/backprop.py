@@ -17,8 +17,8 @@ from assay.protocols import EquilibriumModel
 class Backprop:
     """Adds the gradient of ``loss`` to ``.grad``; on an equilibrium model this is backprop through the unrolled sweeps.
 
-    ``loss`` maps (logits, targets) to a mean; by default cross-entropy over all positions, or the model's own loss if
-    it is an equilibrium model.
+    ``loss`` maps (outputs, targets) to a mean; by default ``mean_loss`` (cross-entropy over all positions, squared
+    error for float targets), or the model's own loss if it is an equilibrium model.
 
     >>> model = nn.Linear(3, 2)
     >>> loss = Backprop().backward(model, torch.zeros(4, 3), torch.zeros(4, dtype=torch.long))
@@ -39,7 +39,23 @@ class Backprop:
             return self.loss(logits, y)
         if isinstance(model, EquilibriumModel):
             return model.row_losses(logits, y).mean()
-        return mean_cross_entropy(logits, y)
+        return mean_loss(logits, y)
+
+
+def mean_loss(outputs: Tensor, y: Tensor) -> Tensor:
+    """The loss that fits the targets: cross-entropy for class indices, mean squared error for floats."""
+    return mean_squared_error(outputs, y) if y.is_floating_point() else mean_cross_entropy(outputs, y)
+
+
+def mean_squared_error(outputs: Tensor, y: Tensor) -> Tensor:
+    """The squared error averaged over rows and columns; a single output per row may lack its last axis."""
+    if outputs.shape == y.shape[:-1] and y.shape[-1] == 1:
+        outputs = outputs.unsqueeze(-1)
+    if outputs.shape != y.shape:
+        raise expected(f"outputs of shape {tuple(y.shape)}, one for each number to be predicted",
+                       given=f"outputs of shape {tuple(outputs.shape)}",
+                       do="end the model with nn.Linear(..., task.outputs)")
+    return functional.mse_loss(outputs, y)
 
 
 def mean_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

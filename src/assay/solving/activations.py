@@ -63,15 +63,35 @@ def _xlogx(x: Tensor) -> Tensor:
     return x * torch.log(x) if x.is_complex() else torch.special.xlogy(x, x)
 
 
+def _tanh_slope(s: Tensor) -> Tensor:
+    return 1 - s * s
+
+
+def _clipped_slope(s: Tensor) -> Tensor:
+    return ((s > 0) & (s < 1)).to(s.dtype)
+
+
+def _smooth(drive: Tensor) -> Tensor:
+    return torch.sigmoid(4 * drive - 2)
+
+
+def _smooth_slope(s: Tensor) -> Tensor:
+    return 4 * s * (1 - s)
+
+
+def _identity(drive: Tensor) -> Tensor:
+    return drive
+
+
+def _half_square(s: Tensor) -> Tensor:
+    return 0.5 * s * s
+
+
+# Named functions, not lambdas: a model holds its activation, and pickle (torch.save, other processes) goes by name.
 _ACTIVATIONS = {
-    "tanh": Activation("tanh", torch.tanh, _tanh_cost, lambda s: 1 - s * s, sigmoid=(2.0, 2.0, 0.0, -1.0)),
-    "clipped": Activation(
-        "clipped", _clipped, lambda s: 0.5 * s * s, lambda s: ((s > 0) & (s < 1)).to(s.dtype), smooth=False
-    ),
+    "tanh": Activation("tanh", torch.tanh, _tanh_cost, _tanh_slope, sigmoid=(2.0, 2.0, 0.0, -1.0)),
+    "clipped": Activation("clipped", _clipped, _half_square, _clipped_slope, smooth=False),
     # The smooth neighbour of `clipped`: range (0, 1), slope 1 in the middle.
-    "smooth": Activation(
-        "smooth", lambda a: torch.sigmoid(4 * a - 2), _smooth_cost, lambda s: 4 * s * (1 - s),
-        sigmoid=(1.0, 4.0, -2.0, 0.0),
-    ),
-    "identity": Activation("identity", lambda a: a, lambda s: 0.5 * s * s, torch.ones_like),
+    "smooth": Activation("smooth", _smooth, _smooth_cost, _smooth_slope, sigmoid=(1.0, 4.0, -2.0, 0.0)),
+    "identity": Activation("identity", _identity, _half_square, torch.ones_like),
 }

@@ -55,6 +55,9 @@ class Past:
         return all(not outcome.cached or outcome.trial.seed in known for outcome in outcomes)
 
 
+NO_PAST = Past()
+
+
 def _look(entry: Entry) -> stats.Look:
     verdict = Verdict(entry.verdict) if entry.verdict else None
     evidence = Evidence(entry.evidence) if entry.evidence else None

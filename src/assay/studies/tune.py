@@ -19,7 +19,6 @@ from assay.results import Figure, Finding, Measurement, Reference, Run, Series, 
 from assay.seeding import derive
 from assay.studies.arms import Arm, Settings, chosen, find_arm
 from assay.studies.arms.data import load_task
-from assay.studies.arms.table import ENERGY_RULES
 
 if TYPE_CHECKING:
     from assay.protocols import Split
@@ -167,7 +166,7 @@ def search_space(arm: Arm, names: Sequence[str] | None = None) -> dict[str, Rang
     >>> sorted(search_space(Arm("eqprop"), ["learning_rate", "input_noise"]))
     ['input_noise', 'learning_rate']
     """
-    whole = {**SPACE, **ENERGY_SPACE} if arm.rule in ENERGY_RULES else dict(SPACE)
+    whole = {**SPACE, **ENERGY_SPACE} if arm.relaxes else dict(SPACE)
     if names is None:
         return whole
     for name in names:
@@ -259,11 +258,8 @@ def save_settings(path: str | Path, tuned: Sequence[Tuned]) -> Path:
 
 def tuning_run(tuned: Tuned) -> Run:
     """The search as a report: does the best setting learn at all, and which settings matter?"""
-    from datetime import UTC, datetime
+    from assay.studies.study import make_run
 
-    from assay.engine import capture, run_id
-
-    now = datetime.now(UTC)
     measurement = Measurement(name="validation accuracy", value=100 * tuned.accuracy, unit="%", seeds=(), values=(),
                               note="best of all trials, so an optimistic number: judge it by the benchmark")
     finding = Finding(
@@ -274,11 +270,9 @@ def tuning_run(tuned: Tuned) -> Run:
         headline=measurement.name, measurements=(measurement,), tables=(tuned.table(),), figures=tuned.figures(),
         rerun=tuned.command,
     )
-    return Run(
-        id=run_id(now, tuning=finding.name), kind="bench",
-        title=f"Tuning {tuned.arm} on {tuned.task}", created=now.isoformat(timespec="seconds"), command=tuned.command,
-        environment=capture(), config={"chosen": tuned.settings.as_record(), "importance": dict(tuned.importance)},
-        findings=(finding,),
+    return make_run(
+        "bench", f"Tuning {tuned.arm} on {tuned.task}", [finding], identity={"tuning": finding.name},
+        command=tuned.command, config={"chosen": tuned.settings.as_record(), "importance": dict(tuned.importance)},
     )
 
 

@@ -1,36 +1,21 @@
-"""Tracks in, Run out: look tracks up, expand them to cells, run the cells, decide each track, gather the findings."""
+"""Tracks in, Run out: each track is a question whose trials are cells, decided over its seeds behind the guards."""
 
 from __future__ import annotations
 
-import shlex
-import sys
-import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from assay import stats
-from assay.engine import LocalExecutor, Store, capture, content_key, describe_grouping, execute, fingerprint, run_id
+from assay.engine import content_key, fingerprint
 from assay.errors import InputError, expected
-from assay.protocols import (
-    Budget,
-    Cell,
-    CellEvent,
-    CellResult,
-    Executor,
-    Outcome,
-    Outcomes,
-    Together,
-    Trial,
-    Watcher,
-)
+from assay.protocols import Budget, Cell, Executor, Outcomes, Together, Trial, Watcher
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
 from assay.seeding import seeds_of
-from assay.studies.measure import CELL, TOGETHER, measure_cell, measure_together, trial_of
-
-DEFAULT_ROOT = Path("assay-runs")
+from assay.studies.looks import NO_PAST, Past
+from assay.studies.measure import CELL, TOGETHER, trial_of
+from assay.studies.study import Place, Planned, Question, Study, ends_badly, make_run, never
 
 
 def verify(
@@ -56,37 +41,40 @@ def verify(
     >>> verify(0, seeds=3).verdict                                        # doctest: +SKIP
     <Verdict.PASS: 'PASS'>
     """
-    start = time.perf_counter()
     seed_list = seeds_of(budget, count=seeds, first=seed)
     chosen = [registry.find(key) for key in dict.fromkeys(map(str, tracks))] if tracks else registry.ordered()
     chosen = list({track.number: track for track in chosen}.values())
-    planned = {track.number: plan(track, budget, seed_list) for track in chosen}
-    place = Store(store if store is not None else DEFAULT_ROOT / "cells")
-    results: dict[str, CellResult] = {}
-    findings = _run(
-        chosen, planned, place, executor or LocalExecutor(workers), watcher, fail_fast, seed_list, grouping, results
-    )
+    questions = tuple(question(track, budget, seed_list) for track in chosen)
+    study = Study(questions, stop=ends_badly if fail_fast else never)
+    answers = study.answer(Place(store, executor, workers, grouping, watcher))
+    found = {key: findings[0] for key, findings in answers.findings.items()}
     rerun = f"--budget {budget} --seeds {len(seed_list)} --seed {seed}"
-    finished = [findings[t.number].model_copy(update={"rerun": f"assay verify {t.number} {rerun}"}) for t in chosen]
+    finished = [
+        found.get(str(track.number), _unfinished(track)).model_copy(
+            update={"rerun": f"assay verify {track.number} {rerun}"}
+        )
+        for track in chosen
+    ]
     if not tracks:
         finished += [_broken(name, failure) for name, failure in registry.broken.items()]
-    now = datetime.now(UTC)
-    return Run(
-        id=run_id(now, tracks=[t.number for t in chosen], budget=budget, seeds=list(seed_list)),
-        kind="verify",
-        title="Verification results",
-        created=now.isoformat(timespec="seconds"),
+    return make_run(
+        "verify", "Verification results", finished,
+        identity={"tracks": [t.number for t in chosen], "budget": budget, "seeds": list(seed_list)},
         command=command or f"assay verify {' '.join(map(str, tracks))} {rerun}",
-        budget=budget,
-        seconds=time.perf_counter() - start,
-        environment=capture(),
-        config={
-            "budget": budget,
-            "seeds": list(seed_list),
-            "grouping": describe_grouping(result.together for result in results.values()),
-            "damaged cells redone": place.damaged,
-        },
-        findings=tuple(finished),
+        seconds=answers.seconds, budget=budget,
+        config={"budget": budget, "seeds": list(seed_list), **answers.facts},
+    )
+
+
+def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
+    """A track as a question: its trials, their cells, and its decision behind the central guards."""
+    cells, claim = plan(track, budget, seeds), f"track {track.name}: {track.claim}"
+    return Question(
+        str(track.number), track.title, tuple(Planned(trial_of(cell.payload), cell) for cell in cells),
+        lambda outcomes, past: [decide(track, outcomes, seeds, past[claim])],
+        claims=(claim,),
+        seeds=seeds,
+        code=fingerprint([CELL.partition(":")[0], track.module, *track.sources], extras=track.extras),
     )
 
 
@@ -155,61 +143,9 @@ def _together(track: Track, trial: Trial, family: str | None) -> Together | None
     return Together(TOGETHER, content_key(identity))
 
 
-def _run(
-    tracks: Sequence[Track],
-    planned: Mapping[int, Sequence[Cell]],
-    store: Store,
-    executor: Executor,
-    watcher: Watcher | None,
-    fail_fast: bool,
-    seeds: tuple[int, ...],
-    grouping: bool,
-    results: dict[str, CellResult],
-) -> dict[int, Finding]:
-    """Every track's finding by number, each decided as soon as its last cell is in; ``results`` are left by key."""
-    if watcher is not None:
-        watcher.planned(
-            {str(track.number): track.title for track in tracks},
-            {str(number): cells for number, cells in planned.items()},
-        )
-    findings: dict[int, Finding] = {}
-    missing = {track.number: {cell.key for cell in planned[track.number]} for track in tracks}
-    every_cell = [cell for track in tracks for cell in planned[track.number]]
-    notify = watcher.event if watcher else _ignore
-    stream = execute(every_cell, store=store, executor=executor, notify=notify, grouping=grouping)
-    for result in stream:
-        results[result.cell.key] = result
-        for track in tracks:
-            waiting = missing[track.number]
-            waiting.discard(result.cell.key)
-            if waiting or track.number in findings:
-                continue
-            finding = decide(track, [results[cell.key] for cell in planned[track.number]], seeds)
-            findings[track.number] = finding
-            if watcher is not None:
-                watcher.decided(str(track.number), finding)
-        if fail_fast and any(f.verdict in (Verdict.FAIL, Verdict.ERROR) for f in findings.values()):
-            break
-    for track in tracks:
-        if track.number not in findings:
-            findings[track.number] = _describe(
-                track,
-                Finding(
-                    subject=track.title,
-                    claim=track.claim,
-                    verdict=Verdict.INCONCLUSIVE,
-                    reason="not finished: an earlier track failed and --fail-fast stopped the run",
-                ),
-                (),
-                0.0,
-            )
-    return findings
-
-
-def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) -> Finding:
-    """The finding of one track from the results of its cells, with the central guards applied."""
-    outcomes = Outcomes(tuple(Outcome(trial_of(r.cell.payload), r.record, r.failure, r.seconds) for r in results))
-    seconds = sum(result.seconds for result in results)
+def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...], past: Past = NO_PAST) -> Finding:
+    """The finding of one track from the outcomes of its trials, with the central guards applied."""
+    seconds = sum(outcome.seconds for outcome in outcomes)
     failures = outcomes.failures
     try:
         finding = track.body.decide(outcomes)
@@ -227,9 +163,10 @@ def decide(track: Track, results: Sequence[CellResult], seeds: tuple[int, ...]) 
         )
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
-    records = stats.finished(outcomes, controls=stats.control_arms(track.body))
-    ran = stats.Ran(records, controls=stats.judged_controls(track.body, outcomes), planned=True)
-    return stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
+    controls = stats.judged_controls(track.body, outcomes)
+    ran = past.ran(outcomes, arms=stats.control_arms(track.body), controls=controls)
+    finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
+    return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})
 
 
 def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: float) -> Finding:
@@ -237,6 +174,7 @@ def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: f
         update={
             "number": track.number,
             "name": track.name,
+            "title": track.title,
             "subject": finding.subject or track.title,
             "claim": track.claim,
             "experiment": finding.experiment or track.experiment,
@@ -244,6 +182,12 @@ def _describe(track: Track, finding: Finding, seeds: tuple[int, ...], seconds: f
             "seconds": seconds,
         }
     )
+
+
+def _unfinished(track: Track) -> Finding:
+    reason = "not finished: an earlier track failed and --fail-fast stopped the run"
+    undecided = Finding(subject=track.title, claim=track.claim, verdict=Verdict.INCONCLUSIVE, reason=reason)
+    return _describe(track, undecided, (), 0.0)
 
 
 def _broken(name: str, failure: Failure) -> Finding:
@@ -255,15 +199,3 @@ def _broken(name: str, failure: Failure) -> Finding:
         reason=failure.message,
         failures=(failure,),
     )
-
-
-def _ignore(event: CellEvent) -> None:
-    del event
-
-
-def command_line() -> str:
-    """The command that started this process, ready to paste into a shell."""
-    return shlex.join(["assay", *sys.argv[1:]])
-
-
-__all__ = ["DEFAULT_ROOT", "command_line", "decide", "measure_cell", "measure_together", "plan", "verify"]

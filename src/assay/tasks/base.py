@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from assay.errors import AssayError, expected
-from assay.protocols import Split
+from assay.protocols import ACCURACY, ERROR, Metric, Split
 from assay.seeding import torch_generator
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from assay.tasks.floors import Floors
+    from assay.tasks.floors import Floors, RegressionFloors
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class ArrayTask:
     data_hash: str
     seed: int = 0
     note: str = ""
+    target_scale: float = 1.0
+    """What one unit of a regression target stands for: errors are reported times this."""
 
     def __post_init__(self) -> None:
         for part in ("train", "validation", "test"):
@@ -48,12 +51,15 @@ class ArrayTask:
                 raise expected(f"as many inputs as targets in {part}, and at least one",
                                given=f"{len(split.x)} inputs and {len(split.y)} targets in task '{self.name}'")
 
-    def floors(self) -> Floors:
-        """Test accuracy of chance, of the majority class and of logistic regression; computed on the first call."""
+    def floors(self) -> Floors | RegressionFloors:
+        """What little learning reaches on the test part, in the task's metric; computed on the first call.
+
+        Chance, the majority class and logistic regression, or the mean, ridge regression and the nearest neighbours.
+        """
         return self._floors
 
     @cached_property
-    def _floors(self) -> Floors:
+    def _floors(self) -> Floors | RegressionFloors:
         from assay.tasks.floors import measure_floors
 
         return measure_floors(self)
@@ -62,6 +68,25 @@ class ArrayTask:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input."""
         return tuple(self.train.x.shape[1:])
+
+    @property
+    def inputs(self) -> int:
+        """Numbers in one input: the width of a first linear layer."""
+        return math.prod(self.input_shape)
+
+    @property
+    def outputs(self) -> int:
+        """Numbers a model must give per row: one per class, or one per column of a regression target."""
+        return self.classes or int(self.train.y.shape[-1])
+
+    @property
+    def metric(self) -> Metric:
+        """How answers are scored: accuracy, or the root mean squared error in units of the target."""
+        return ACCURACY if self.classes else replace(ERROR, factor=self.target_scale)
+
+    def redrawn(self, seed: int) -> ArrayTask:
+        """The same task under another seed; this one knows no other data."""
+        return replace(self, seed=seed)
 
     def subset(self, *, train: int | None = None, validation: int | None = None) -> Self:
         """The same task with fewer training and validation items (seeded choice); the test set stays whole."""
@@ -72,7 +97,8 @@ class ArrayTask:
 
     def for_tuning(self) -> TuningView:
         """This task without its test set: what a search over settings is allowed to see."""
-        return TuningView(self.name, self.classes, self.train, self.validation, self.data_hash, self.seed)
+        return TuningView(self.name, self.classes, self.train, self.validation, self.data_hash, self.seed,
+                          self.metric, self.inputs, self.outputs)
 
 
 @dataclass(frozen=True)
@@ -91,6 +117,9 @@ class TuningView:
     validation: Split
     data_hash: str
     seed: int = 0
+    metric: Metric = ACCURACY
+    inputs: int = 0
+    outputs: int = 0
 
     @property
     def test(self) -> Split:

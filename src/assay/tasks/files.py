@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 ENVIRONMENT_NAME = "ASSAY_DATA"
+FIX = "delete it and fetch it again: assay data fetch"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,15 @@ def data_root(root: str | Path | None = None) -> Path:
     return Path(cache).expanduser() / "assay" / "data"
 
 
+def missing(name: str, file: str, *, root: str | Path | None = None) -> MissingData:
+    """The error for a file that is not there: where it was looked for and the command that gets it."""
+    where, command = data_root(root), f"assay data fetch {name}" + (f" --data {root}" if root is not None else "")
+    return MissingData(
+        f"{name} is not under {where} ({file} is missing); run: {command}"
+        f" (or set {ENVIRONMENT_NAME} to a folder that has {find_dataset(name).folder}/)"
+    )
+
+
 def locate(name: str, file: DataFile, *, root: str | Path | None = None) -> Path | None:
     """Where a file of a dataset lies, plain or gzipped, in Assay's or torchvision's layout; None if nowhere."""
     dataset, base = find_dataset(name), data_root(root)
@@ -138,43 +148,56 @@ def locate(name: str, file: DataFile, *, root: str | Path | None = None) -> Path
 
 def read_file(path: Path, file: DataFile) -> bytes:
     """The raw bytes of a file, checked against its sha256; InputError that names the file if it is damaged."""
-    fix = "delete it and fetch it again: assay data fetch"
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path} is truncated or corrupt ({error}); {fix}") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; {fix}") from None
+    raw = _raw(path)
     found = hashlib.sha256(raw).hexdigest()
     if found != file.sha256:
         shape = "" if len(raw) == file.size else f" and {len(raw):,} bytes instead of {file.size:,}"
-        raise InputError(f"{path} is not the canonical file: sha256 {found}{shape}; expected {file.sha256}; {fix}")
+        raise InputError(f"{path} is not the canonical file: sha256 {found}{shape}; expected {file.sha256}; {FIX}")
     return raw
 
 
-def read_images(name: str, *, root: str | Path | None = None) -> Images:
+def _raw(path: Path) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path} is truncated or corrupt ({error}); {FIX}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; {FIX}") from None
+
+
+def read_images(name: str, *, root: str | Path | None = None, checked: bool = True) -> Images:
     """The pictures of a dataset, every file checked; kept in memory, so that a second call is free.
 
-    MissingData with one line how to get it if a file is not there.
+    MissingData with one line how to get it if a file is not there. ``checked=False`` takes files of any content, for
+    callers that put ``content_digest`` into the key of what they compute.
     """
+    return _read_cached(name, _places(name, root), checked)
+
+
+def content_digest(name: str, *, root: str | Path | None = None) -> str:
+    """The sha256 over the raw bytes of all files of a dataset, in order."""
+    state = hashlib.sha256()
+    for place, _, _ in _places(name, root):
+        state.update(_raw(Path(place)))
+    return state.hexdigest()
+
+
+def _places(name: str, root: str | Path | None) -> tuple[tuple[str, int, int], ...]:
     dataset, places = find_dataset(name), []
     for file in dataset.files:
         path = locate(name, file, root=root)
         if path is None:
-            where = data_root(root)
-            raise MissingData(
-                f"{name} is not under {where} ({file.name} is missing); run: assay data fetch {name}"
-                f" (or set {ENVIRONMENT_NAME} to a folder that has {dataset.folder}/)"
-            )
+            raise missing(name, file.name, root=root)
         places.append((str(path), path.stat().st_mtime_ns, path.stat().st_size))
-    return _read_cached(name, tuple(places))
+    return tuple(places)
 
 
 @lru_cache(maxsize=3)
-def _read_cached(name: str, places: tuple[tuple[str, int, int], ...]) -> Images:
+def _read_cached(name: str, places: tuple[tuple[str, int, int], ...], checked: bool) -> Images:
     """Times and sizes are part of the key: a file replaced while the process lives is read and checked again."""
     files = DATASETS[name].files
-    raw = [read_file(Path(place[0]), file) for place, file in zip(places, files, strict=True)]
+    raw = [read_file(Path(place[0]), file) if checked else _raw(Path(place[0]))
+           for place, file in zip(places, files, strict=True)]
     return _from_records(raw) if name == "cifar10" else _from_idx(raw)
 
 

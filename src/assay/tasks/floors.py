@@ -17,6 +17,7 @@ LOGISTIC_FEATURE_LIMIT = 784
 """Wider inputs are projected onto this many principal directions of the training items used."""
 STRENGTHS = (0.01, 1.0, 100.0)
 """Inverse regularisation strengths, tried in order until validation stops gaining."""
+NEIGHBOURS = (1, 5, 15)
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,35 @@ class Floors:
         return {key: float(value) for key, value in asdict(self).items()}
 
 
-def measure_floors(task: ArrayTask) -> Floors:
-    """Chance, majority and logistic regression (regularised as validation prefers) on the test set of a task."""
+@dataclass(frozen=True)
+class RegressionFloors:
+    """Root mean squared test errors, in units of the target, of subjects that have learned little: lower is harder."""
+
+    mean: float
+    """Always the mean of the training targets."""
+    ridge: float
+    neighbour: float
+    """The mean of the nearest training rows, as many as validation prefers."""
+
+    @property
+    def highest(self) -> float:
+        """The floor hardest to beat: the smallest error."""
+        return min(self.mean, self.ridge, self.neighbour)
+
+    def as_record(self) -> dict[str, float]:
+        """The floors as a JSON object."""
+        return {key: float(value) for key, value in asdict(self).items()}
+
+
+def measure_floors(task: ArrayTask) -> Floors | RegressionFloors:
+    """Chance, majority and logistic regression (regularised as validation prefers) on the test set of a task.
+
+    Of a regression: the mean predictor, ridge regression and the nearest neighbours, chosen the same way.
+    """
     import numpy as np
 
+    if not task.classes:
+        return _regression_floors(task)
     train_y, test_y = task.train.y.numpy(), task.test.y.numpy()
     counts = np.bincount(train_y.reshape(-1), minlength=task.classes)
     items = min(len(task.train), LOGISTIC_TRAIN_LIMIT)
@@ -63,6 +89,32 @@ def measure_floors(task: ArrayTask) -> Floors:
         majority=float((test_y == counts.argmax()).mean()),
         logistic=float(np.mean(hits)),
         logistic_items=items,
+    )
+
+
+def _regression_floors(task: ArrayTask) -> RegressionFloors:
+    import numpy as np
+    from sklearn.linear_model import Ridge
+    from sklearn.neighbors import KNeighborsRegressor
+
+    small = task.subset(train=min(len(task.train), LOGISTIC_TRAIN_LIMIT))
+    parts = (small.train, task.validation, task.test)
+    inputs = [np.asarray(part.x.numpy().reshape(len(part), -1), dtype=np.float64) for part in parts]
+    targets = [part.y.numpy().astype(np.float64) for part in parts]
+
+    def error(predicted: Any, part: int) -> float:
+        return float(np.sqrt(np.mean((np.asarray(predicted).reshape(targets[part].shape) - targets[part]) ** 2)))
+
+    def best(models: list[Any]) -> float:
+        fitted = [model.fit(inputs[0], targets[0]) for model in models]
+        chosen = min(fitted, key=lambda model: error(model.predict(inputs[1]), 1))
+        return task.target_scale * error(chosen.predict(inputs[2]), 2)
+
+    counts = [count for count in NEIGHBOURS if count <= len(small.train)]
+    return RegressionFloors(
+        mean=task.target_scale * error(np.broadcast_to(targets[0].mean(0), targets[2].shape), 2),
+        ridge=best([Ridge(alpha=strength) for strength in (0.1, 10.0, 1000.0)]),
+        neighbour=best([KNeighborsRegressor(count) for count in counts]),
     )
 
 

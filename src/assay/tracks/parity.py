@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any, ClassVar
 
 from assay import stats
@@ -93,20 +94,21 @@ class Parity:
         guard = stats.above_chance(
             {EQPROP: ours, BACKPROP: theirs}, items=TEST_ITEMS, chance=1 / CLASSES, majority=majority, scale=100
         )
-        decision = _parity(ours, theirs, seeds, guards=(guard,))
+        answers = stats.recorded_answers(outcomes.arm(EQPROP), outcomes.arm(BACKPROP)) if len(seeds) >= 2 else None
+        decision = _parity(ours, theirs, seeds, guards=(guard,), answers=answers)
         level = stats.summarise("accuracy of EqProp", ours, unit="%", seeds=seeds)
         level = level.model_copy(update={"region": Region(low=TARGET)})
         reached = (level.value or 0.0) >= TARGET
         verdict = decision.verdict if reached or not decision.passed else Verdict.PARTIAL
         worst = min(range(len(seeds)), key=ours.__getitem__)
-        linear = _mean(outcomes.values(FLOORS, "logistic"))
+        linear = fmean(outcomes.values(FLOORS, "logistic"))
         return Finding(
             subject="EnergyMLP 64-128-128-10, gamma 0.25, on digits",
             claim="",
             verdict=verdict,
             reason=decision.reason if reached else f"{decision.reason}; EqProp {level.value:.2f} % misses {TARGET} %",
-            key_finding=f"EqProp {level.value:.2f} %, backprop {_mean(theirs):.2f} %, linear model {linear:.2f} %: gap "
-            f"{_mean(ours) - _mean(theirs):+.2f} pp; worst EqProp seed {seeds[worst]} with {ours[worst]:.2f} %.",
+            key_finding=f"EqProp {level.value:.2f} %, backprop {fmean(theirs):.2f} %, linear model {linear:.2f} %: gap "
+            f"{fmean(ours) - fmean(theirs):+.2f} pp; worst EqProp seed {seeds[worst]} with {ours[worst]:.2f} %.",
             score=decision.score,
             headline=decision.measurement.name,
             measurements=(decision.measurement, level, *_measurements(theirs, seeds, outcomes, decision)),
@@ -127,6 +129,8 @@ class Parity:
 def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list[dict[str, Any]]:
     """One training a trial; the test part is replaced while choosing is still going on, and looked at by name only."""
     from assay.learning import evaluate, train_many
+    from assay.learning.answers import answered
+    from assay.learning.controls import Flipped, shuffle_labels
     from assay.models import EnergyMLP
     from assay.rules import Backprop, EqProp
 
@@ -135,14 +139,14 @@ def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list
     networks = [EnergyMLP(WIDTHS, gamma=GAMMA, seed=trial.seed) for trial in trials]
     models = networks if settles else [network.feedforward() for network in networks]
     rule: Any = EqProp(beta=BETA, sweeps=SWEEPS, on_divergence="record") if settles else Backprop()
-    rule = _Flipped(rule) if arm == FLIPPED else rule
+    rule = Flipped(rule) if arm == FLIPPED else rule
     if arm == FROZEN:
         for parameter in (each for model in models for each in list(model.parameters())[:-2]):
             parameter.requires_grad_(False)
     data = [replace(task, test=task.validation) for task in tasks]
     if arm == SHUFFLED:
         pairs = zip(data, trials, strict=True)
-        data = [replace(each, train=_shuffled(each.train, trial.seed)) for each, trial in pairs]
+        data = [shuffle_labels(each, seed=trial.seed) for each, trial in pairs]
     results = train_many(
         models,
         data,
@@ -159,6 +163,7 @@ def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list
             "rate": rate,
             "validation": 100 * result.validation_accuracy,
             "accuracy": 100 * evaluate(model, task.test).accuracy,
+            **answered(model, task.test),
             "history": [100 * epoch.validation_accuracy for epoch in result.history],
             "diverged": result.diverged,
             "residual": result.history[-1].residual if result.history else None,
@@ -167,35 +172,18 @@ def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list
     ]
 
 
-class _Flipped:
-    """A rule whose gradient points uphill."""
-
-    def __init__(self, rule: Any) -> None:
-        self.rule = rule
-
-    def backward(self, model: Any, x: Any, y: Any) -> Any:
-        """The wrapped rule's loss; every gradient reversed."""
-        loss = self.rule.backward(model, x, y)
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                parameter.grad.neg_()
-        return loss
-
-
-def _shuffled(split: Any, seed: int) -> Any:
-    import torch
-
-    from assay.seeding import torch_generator
-
-    return replace(split, y=split.y[torch.randperm(len(split.y), generator=torch_generator(seed, "parity", "shuffle"))])
-
-
 def _parity(
-    a: Sequence[float], b: Sequence[float], seeds: Sequence[int], *, guards: Iterable[Decision] = ()
+    a: Sequence[float],
+    b: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    guards: Iterable[Decision] = (),
+    answers: stats.Answers | None = None,
 ) -> Decision:
     return stats.parity(
-        a, b, margin=MARGIN, items=TEST_ITEMS, scale=100.0, guards=guards, name="gap", unit="pp", seeds=seeds
-    )
+        a, b, margin=MARGIN, items=TEST_ITEMS, answers=answers, scale=100.0, guards=guards, name="gap", unit="pp",
+        seeds=seeds,
+    )  # fmt: skip
 
 
 def _measurements(
@@ -216,12 +204,12 @@ def _measurements(
 
 
 def _level_checks(ours: Sequence[float], linear: float, reached: bool, level: Measurement) -> tuple[Check, ...]:
-    above = _mean(ours) > linear
+    above = fmean(ours) > linear
     return (
         Check(name=f"EqProp reaches {TARGET} %", verdict=Verdict.PASS if reached else Verdict.FAIL,
               reason=f"mean {level.value:.2f} %, {level.interval or 'no interval'}"),
         Check(name="EqProp beats the linear floor", verdict=Verdict.PASS if above else Verdict.FAIL,
-              reason=f"{_mean(ours):.2f} % against {linear:.2f} %", label="context"),
+              reason=f"{fmean(ours):.2f} % against {linear:.2f} %", label="context"),
     )  # fmt: skip
 
 
@@ -232,7 +220,7 @@ def _table(seeds: Sequence[int], ours: Sequence[float], theirs: Sequence[float],
         for seed, a, b in zip(seeds, ours, theirs, strict=True)
     ]
     rows.append(
-        ("mean", _mean(ours), _mean(theirs), _mean(ours) - _mean(theirs), _mean(outcomes.values(FLOORS, "logistic")))
+        ("mean", fmean(ours), fmean(theirs), fmean(ours) - fmean(theirs), fmean(outcomes.values(FLOORS, "logistic")))
     )
     return Table(
         title="Test accuracy by seed (%)",
@@ -289,7 +277,3 @@ def _improvements(decision: Decision) -> tuple[str, ...]:
     return (
         f"About {needed} seeds show this margin with 80 % power at the spread seen: assay verify 2 --seeds {needed}.",
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

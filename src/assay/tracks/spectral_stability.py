@@ -8,6 +8,7 @@ unconstrained network still settles, and what the constraint costs in accuracy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, ClassVar
 
 from assay import stats
@@ -91,13 +92,13 @@ class SpectralStability:
         cost = [outcomes.arm(WITH)[s]["accuracy"] - outcomes.arm(WITHOUT)[s]["accuracy"] for s in seeds]
         settles = min(bound[WITHOUT, "after", "settled"])
         diverged = [s for s in seeds if outcomes.arm(WITHOUT)[s]["diverged"] or settled(outcomes, s) == 0]
-        saved = stats.reduction(_mean(free), _mean(upper))
+        saved = stats.reduction(fmean(free), fmean(upper))
         return Finding(
             subject="LoopedMLP 64-128-10 (tied, tanh) on digits, trained by equilibrium propagation",
             claim="",
             verdict=both.verdict,
             reason=both.reason if not both.passed else f"{held.reason}; {unlike.reason}",
-            key_finding=f"After training L is at most {max(upper):.4g} with the norm and at least {_mean(free):.3g} "
+            key_finding=f"After training L is at most {max(upper):.4g} with the norm and at least {fmean(free):.3g} "
             f"without (mean of {len(seeds)} seeds): a reduction by {saved:.0%}. "
             + _divergence(diverged, settles, len(seeds)),
             score=both.score,
@@ -168,7 +169,7 @@ Bounds = Mapping[tuple[str, str, str], Sequence[Any]]
 def _summary_table(bound: Bounds) -> Table:
     rows = []
     for arm in (WITHOUT, WITH):
-        before, after = (_mean(bound[arm, when, "lower"]) for when in ("before", "after"))
+        before, after = (fmean(bound[arm, when, "lower"]) for when in ("before", "after"))
         certified = max(bound[arm, "after", "upper"])
         held = "yes" if certified <= LIMIT * (1 + ROUNDING) else "no"
         rows.append((arm.capitalize(), before, after, after - before, certified, held))
@@ -232,10 +233,6 @@ def _divergence(diverged: Sequence[int], settles: float, n: int) -> str:
     if diverged:
         return f"Without it {len(diverged)} of {n} networks no longer settled on any input or stopped training."
     return f"Without it no network diverged: at the worst seed {settles:.0%} of the inputs still settled."
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _nothing() -> Finding:

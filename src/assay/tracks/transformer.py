@@ -14,6 +14,7 @@ the accuracy is reported and not demanded: it was expected to fail, and it learn
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, ClassVar
 
 from assay import stats
@@ -73,6 +74,7 @@ class Transformer:
         """Accuracy on fresh sequences, and the agreement of the gradient before training and after."""
         from assay import tasks
         from assay.learning import train
+        from assay.learning.controls import Flipped
         from assay.models import EnergyAttention
         from assay.rules import EqProp
 
@@ -88,7 +90,8 @@ class Transformer:
         )
         nudge = "bptt" if trial.arm == BPTT else "centered"
         rule: Any = EqProp(beta=BETA, nudge=nudge, sweeps=SWEEPS, on_divergence="record")
-        rule = _WrongSign(rule) if trial.arm == FLIPPED else rule
+        # The contrast is subtracted instead of added; the readout keeps its true gradient.
+        rule = Flipped(rule, spared=_readout) if trial.arm == FLIPPED else rule
         batch = task.validation.x[:ROWS], task.validation.y[:ROWS]
         before = _agreement(model, rule, *batch)
         epochs = 2 * EPOCHS if trial.arm == MIRROR else EPOCHS
@@ -134,7 +137,7 @@ class Transformer:
             claim="",
             verdict=decision.verdict,
             reason=decision.reason + _missing(decision.verdict, len(seeds)),
-            key_finding=f"{_mean(accuracy):.2f} % of the tokens of {TEST:,} fresh sequences (worst seed {worst}: "
+            key_finding=f"{fmean(accuracy):.2f} % of the tokens of {TEST:,} fresh sequences (worst seed {worst}: "
             f"{records[worst]['sequences']:.2f} % of the sequences without an error); equilibrium attention routes "
             "position i to L - 1 - i, and before training the contrast is the gradient to a cosine of "
             f"{min(r['before']['cosine'] for r in records.values()):.4f} or better.",
@@ -192,19 +195,8 @@ def _fresh(model: Any, split: Any) -> tuple[float, float]:
     return float(right.double().mean()), float(right.all(1).double().mean())
 
 
-class _WrongSign:
-    """Equilibrium propagation whose contrast is subtracted instead of added; the readout gets its true gradient."""
-
-    def __init__(self, rule: Any) -> None:
-        self.rule = rule
-
-    def backward(self, model: Any, x: Any, y: Any) -> Any:
-        loss = self.rule.backward(model, x, y)
-        readout = {id(parameter) for parameter in model.readout_parameters()}
-        for parameter in model.parameters():
-            if id(parameter) not in readout:
-                parameter.grad.neg_()
-        return loss
+def _readout(model: Any) -> Any:
+    return model.readout_parameters()
 
 
 def _mirror_checks(outcomes: Outcomes) -> tuple[Check, ...]:
@@ -232,7 +224,3 @@ def _missing(verdict: Verdict, n: int) -> str:
     if verdict is not Verdict.INCONCLUSIVE or n >= 9:
         return ""
     return "; 9 successes of 9 are the fewest that could show it: assay verify 14 --budget standard"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

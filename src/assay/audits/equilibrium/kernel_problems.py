@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ LEAST_GAP = 0.05
 """A map that contracts by rho amplifies an error by at most 1 / (1 - rho); slower maps than 0.95 are taken as 0.95."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """One question to a kernel: a network, a batch and a schedule, every array in the precision to be tested.
 
@@ -43,8 +44,11 @@ class Problem:
     sweeps: tuple[int, int]
     classes: int
 
+    @lru_cache(maxsize=128)  # noqa: B019 - a question is small, and asked again for every planted mistake
     def cast(self, dtype: str) -> Problem:
         """The same question in another precision."""
+        if self.precision == dtype:
+            return self
         fields = {name: getattr(self.network, name) for name in self.network.__dataclass_fields__}
         arrays: Any = {n: _cast(v, dtype) for n, v in fields.items() if isinstance(v, tuple | np.ndarray)}
         x = self.x if np.issubdtype(self.x.dtype, np.integer) else self.x.astype(dtype)
@@ -89,8 +93,11 @@ class Tolerance:
     gradients: dict[str, float]
 
 
+@lru_cache(maxsize=128)
 def oracle(problem: Problem) -> Answer:
-    """The answer of the NumPy reference in float64."""
+    """The answer of the NumPy reference in float64; the same question is worked out once, since most of an audit's
+    time went into answering it again for every planted mistake.
+    """
     exact = problem.cast("float64")
     net: Any = exact.network
     x, y = exact.x, one_hot(exact.y, exact.classes)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from assay.errors import InputError, expected, unknown
 from assay.probe.blocks import Blocks
 from assay.probe.samples import Layout
-from assay.rules.backprop import mean_cross_entropy
+from assay.rules.backprop import mean_loss
 from assay.rules.feedback.blocks import BlockFeedback
 from assay.rules.feedback.coverage import Coverage, describe
 from assay.rules.feedback.layers import feedback_layers
@@ -56,7 +56,7 @@ class FeedbackAlignment:
         seed: int = 0,
         blocks: str | None = None,
         penalty: float = 0.0,
-        loss: Loss = mean_cross_entropy,
+        loss: Loss = mean_loss,
     ) -> None:
         _check(model, kind, level, feedback, blocks, penalty)
         self.kind, self.level, self.feedback, self.seed = kind, level, feedback, seed

@@ -5,6 +5,6 @@ an arm is built.
 """
 
 from assay.studies.arms.settings import Settings, chosen, load_chosen
-from assay.studies.arms.table import MODELS, RULES, Arm, arms, find_arm
+from assay.studies.arms.table import MODELS, Arm, arms, find_arm
 
-__all__ = ["MODELS", "RULES", "Arm", "Settings", "arms", "chosen", "find_arm", "load_chosen"]
+__all__ = ["MODELS", "Arm", "Settings", "arms", "chosen", "find_arm", "load_chosen"]

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from assay.errors import expected
 from assay.learning import TrainResult, train_many
+from assay.learning.names import named_rule
 from assay.models import EnergyMLP
 from assay.protocols import EquilibriumModel, Rule
-from assay.rules import Backprop, EqProp
+from assay.rules import Backprop
 from assay.seeding import derive
 from assay.studies.arms.settings import Settings
-from assay.studies.arms.table import ENERGY_RULES, Arm
+from assay.studies.arms.table import Arm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,17 +39,9 @@ class Built:
 def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Built:
     """The model and the rule of an arm; arms of one model start from the same weights at the same seed."""
     energy = _energy_model(arm.model, settings, task, seed=seed)
-    if arm.rule in ENERGY_RULES:
-        rule: Rule = Backprop() if arm.rule == "bptt" else EqProp(beta=settings.beta, sweeps=_pair(settings.sweeps))
-        return Built(energy, rule)
-    model = _feedforward(energy)
-    if arm.rule == "backprop":
-        return Built(model, Backprop())
-    from assay.rules import FeedbackAlignment
-
-    kind: Literal["fa", "dfa"] = "dfa" if arm.rule == "dfa" else "fa"
-    feedback: Literal["random", "sign"] = "sign" if arm.rule == "sign" else "random"
-    return Built(model, FeedbackAlignment(model, kind=kind, feedback=feedback, seed=derive(seed, "feedback") % 2**31))
+    model = energy if arm.relaxes else _feedforward(energy)
+    options: dict[str, Any] = {"beta": settings.beta, "sweeps": _pair(settings.sweeps)} if arm.relaxes else {}
+    return Built(model, named_rule(arm.rule, model, seed=derive(seed, "feedback") % 2**31, **options))
 
 
 def fit(built: Built, task: Any, settings: Settings, *, seed: int) -> TrainResult:

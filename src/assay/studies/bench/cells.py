@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.engine import cell_key, content_key
+from assay.learning.controls import shuffle_labels
 from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
 from assay.studies.arms import Arm, Settings, chosen, find_arm
@@ -139,12 +140,13 @@ def measure(
 
 
 def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
+    from assay.learning.answers import answered
     from assay.studies.arms.build import gradient_agreement
 
     record = {
         "accuracy": result.test_accuracy, "validation": result.validation_accuracy, "loss": result.final_loss,
         "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
-        "residual": result.history[-1].residual if result.history else None, "items": len(task.test),
+        "residual": result.history[-1].residual if result.history else None, **answered(built.model, task.test),
         "train_items": len(task.train), "data_hash": task.data_hash,
         "parameters": sum(p.numel() for p in built.model.parameters()),
         "curve": [round(epoch.validation_accuracy, 5) for epoch in result.history],
@@ -156,19 +158,6 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,
                       best_episodes=sum(value >= max(expert.values) for value in played.values))
     return record
-
-
-def shuffle_labels(task: Any, *, seed: int) -> Any:
-    """The same task with training labels drawn anew in random order: nothing can be learned from it."""
-    from dataclasses import replace
-
-    import torch
-
-    from assay.protocols import Split
-    from assay.seeding import torch_generator
-
-    order = torch.randperm(len(task.train), generator=torch_generator(seed, "shuffled labels"))
-    return replace(task, train=Split(task.train.x, task.train.y[order]))
 
 
 def _budgeted(settings: Settings, task: str, budget: Budget) -> tuple[Settings, int | None]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from assay import stats
-from assay.protocols import Budget, Outcome, Outcomes, Trial
+from assay.protocols import Budget, Outcomes
 from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
+from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
-from assay.studies.bench.cells import LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.cells import FLOORS, LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.looks import NO_PAST, Past
 
 RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
@@ -32,18 +33,36 @@ class Evidence:
     floors: Mapping[str, Any] | None = None
     failures: dict[str, list[Failure]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    outcomes: Outcomes = field(default_factory=lambda: Outcomes(()))
+
+    @staticmethod
+    def of_outcomes(
+        outcomes: Outcomes, *, task: str, budget: Budget, margin: float, seeds: tuple[int, ...]
+    ) -> Evidence:
+        """The outcomes of a task's trials, put where the decision looks for them."""
+        found = Evidence(task, budget, margin, seeds, outcomes=outcomes)
+        for outcome in outcomes:
+            what = outcome.trial.arm
+            found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds
+            if outcome.failure is not None:
+                found.failures.setdefault(what, []).append(outcome.failure)
+            elif outcome.record is not None and what == FLOORS:
+                found.floors = outcome.record
+            elif outcome.record is not None:
+                found.records.setdefault(what, {})[outcome.trial.seed] = outcome.record
+        return found
 
     def of(self, what: str) -> Records:
         """Records of an arm or a control by seed."""
         return self.records.get(what, {})
 
 
-def decide(evidence: Evidence, arm: Arm) -> Finding:
+def decide(evidence: Evidence, arm: Arm, past: Past = NO_PAST) -> Finding:
     """The finding of one arm on one task: is its accuracy within the margin of its baseline's?"""
     baseline = arm.baseline
     seeds, ours, theirs = paired(evidence.of(arm.name), evidence.of(baseline.name), "accuracy")
-    decision = _compare(evidence, arm.name, ours, theirs, seeds)
-    failures = [failure for name in (arm.name, baseline.name, "floors") for failure in evidence.failures.get(name, [])]
+    decision = _compare(evidence, arm.name, evidence.of(arm.name), evidence.of(baseline.name))
+    failures = [failure for name in (arm.name, baseline.name, FLOORS) for failure in evidence.failures.get(name, [])]
     extra = _diverged(evidence, arm) + _return_checks(evidence, arm)
     verdict, reason = decision.verdict, decision.reason
     worse = [check for check in extra if check.verdict is not Verdict.PASS]
@@ -70,11 +89,8 @@ def decide(evidence: Evidence, arm: Arm) -> Finding:
         seeds=seeds,
         seconds=evidence.seconds.get(arm.name, 0.0) + evidence.seconds.get(baseline.name, 0.0),
     )
-    both = Outcomes(tuple(
-        Outcome(Trial(what, seed), record) for what in {arm.name, baseline.name}
-        for seed, record in evidence.of(what).items()
-    ))
-    ran = stats.Ran(stats.finished(both), controls=controls, planned=True)
+    both = Outcomes(tuple(o for o in evidence.outcomes if o.trial.arm in (arm.name, baseline.name)))
+    ran = past.ran(both, arms=(), controls=controls)
     return stats.enforce(finding, kind="statistical", ran=ran)
 
 
@@ -100,10 +116,7 @@ def percent(values: Sequence[float]) -> list[float]:
 
 def deviation(values: Sequence[float]) -> float | None:
     """The standard deviation over seeds; None for one seed, which has none."""
-    if len(values) < 2:
-        return None
-    mean = sum(values) / len(values)
-    return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return spread(values) if len(values) >= 2 else None
 
 
 def time_ratio(evidence: Evidence, arm: Arm, key: str = "seconds") -> float | None:
@@ -112,9 +125,8 @@ def time_ratio(evidence: Evidence, arm: Arm, key: str = "seconds") -> float | No
     return sum(ours) / sum(theirs) if theirs and sum(theirs) > 0 else None
 
 
-def _compare(
-    evidence: Evidence, name: str, ours: list[float], theirs: list[float], seeds: tuple[int, ...]
-) -> stats.Decision:
+def _compare(evidence: Evidence, name: str, first: Records, second: Records) -> stats.Decision:
+    seeds, ours, theirs = paired(first, second, "accuracy")
     items = _items(evidence)
     guards: list[stats.Decision | Check] = []
     if evidence.floors is None:
@@ -127,6 +139,7 @@ def _compare(
     return stats.parity(
         percent(ours), percent(theirs), margin=evidence.margin, items=items if items >= 2 else None, scale=100.0,
         guards=guards, name="accuracy gap", unit="pp", seeds=seeds,
+        answers=stats.recorded_answers(first, second) if len(seeds) >= 2 else None,
     )
 
 
@@ -176,10 +189,11 @@ def _controls(evidence: Evidence, baseline: Arm) -> tuple[Control, ...]:
         (RESTARTED, "known-good", "not FAIL", Verdict.FAIL), (SHUFFLED, "known-bad", "not PASS", Verdict.PASS),
     ):
         records = evidence.of(f"{label}/{baseline.model}")
-        seeds, ours, theirs = paired(records, evidence.of(f"{REFERENCE}/{baseline.model}"), "accuracy")
+        reference = evidence.of(f"{REFERENCE}/{baseline.model}")
+        seeds, ours, _ = paired(records, reference, "accuracy")
         if not seeds:
             continue
-        decision = _compare(evidence, label, ours, theirs, seeds)
+        decision = _compare(evidence, label, records, reference)
         mean = 100 * sum(ours) / len(ours)
         found.append(Control(
             name=label, kind="known-good" if kind == "known-good" else "known-bad", expected=expected,

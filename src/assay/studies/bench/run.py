@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from assay.engine import LocalExecutor, Store, capture, describe_grouping, execute, run_id
+from assay.engine import cell_key
 from assay.errors import MissingExtra, expected
-from assay.protocols import Budget, Cell, CellResult, Executor, Watcher
-from assay.results import Finding, Run
+from assay.protocols import Budget, Executor, Outcomes, Trial, Watcher
+from assay.results import Run
 from assay.seeding import seeds_of
 from assay.studies.arms import Arm, arms
-from assay.studies.bench.cells import FLOORS, as_cell, plan_task
+from assay.studies.bench.cells import CELL, as_cell, plan_task
 from assay.studies.bench.decide import Evidence, decide, not_measured
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
+from assay.studies.study import Place, Planned, Question, Study, make_run
 from assay.tasks.catalogue import describe
 from assay.tasks.files import find_dataset, locate
 
 DEFAULT_TASKS = ("digits", "mnist", "fashion-mnist", "cartpole-bc", "acrobot-bc")
 DEFAULT_RULES = ("backprop", "eqprop")
-DEFAULT_ROOT = Path("assay-runs")
 
 
 def bench(
@@ -53,60 +51,52 @@ def bench(
 
     >>> bench("digits", rules=["eqprop"], seeds=3).counts                                     # doctest: +SKIP
     """
-    start = time.perf_counter()
     names = _checked_tasks(tasks or DEFAULT_TASKS)
     if not 0 < margin < 100:
         raise expected("a margin in percentage points between 0 and 100", given=f"margin={margin!r}")
     asked, seed_list = arms(rules, models), seeds_of(budget, count=seeds, first=seed)
-    root = str(data) if data is not None else None
-    evidence: dict[str, Evidence] = {}
-    absent: dict[str, str] = {}
-    cells: dict[str, list[Cell]] = {}
-    roles: dict[str, dict[str, list[str]]] = {}
-    for name in names:
-        if (reason := unavailable(name, data)) is not None:
-            absent[name] = reason
-            continue
-        evidence[name] = Evidence(name, budget, margin, seed_list)
-        work = plan_task(name, asked, budget=budget, seeds=seed_list, overrides=settings)
-        unique: dict[str, Cell] = {}
-        roles[name] = {}
-        for item in work:
-            cell = as_cell(item, data=root)
-            unique.setdefault(cell.key, cell)
-            roles[name].setdefault(cell.key, []).append(item.what)
-        cells[name] = list(unique.values())
-    place = Store(store if store is not None else DEFAULT_ROOT / "cells")
-    together: dict[str, int] = {}
-    findings = _run(
-        cells, roles, evidence, asked, place, executor or LocalExecutor(workers), watcher, grouping, together
-    )
     compared = [arm for arm in asked if arm != arm.baseline]
+    root = str(data) if data is not None else None
+    absent = {name: reason for name in names if (reason := unavailable(name, data)) is not None}
+
+    def gather(name: str, outcomes: Outcomes) -> Evidence:
+        return Evidence.of_outcomes(outcomes, task=name, budget=budget, margin=margin, seeds=seed_list)
+
+    def question(name: str) -> Question:
+        work = plan_task(name, asked, budget=budget, seeds=seed_list, overrides=settings)
+        planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root)) for item in work)
+        return Question(name, describe(name).about, planned,
+                        lambda outcomes, past: [decide(gather(name, outcomes), arm, past[claim_of(name, arm)])
+                                                for arm in compared],
+                        claims=tuple(claim_of(name, arm) for arm in compared), seeds=seed_list, code=code)
+
+    code = cell_key(CELL, {"settings replaced": dict(settings or {})})
+    study = Study(tuple(question(name) for name in names if name not in absent))
+    answers = study.answer(Place(store, executor, workers, grouping, watcher))
+    evidence = {name: gather(name, outcomes) for name, outcomes in answers.outcomes.items()}
+    findings = {finding.name: finding for found in answers.findings.values() for finding in found}
     for name, reason in absent.items():
         for arm in compared:
             findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
-    ordered = [findings[f"{name}/{arm.name}"] for name in names for arm in compared]
     rerun = _rerun(rules, models, budget, len(seed_list), seed, margin)
-    ordered = [f.model_copy(update={"rerun": f"assay bench {f.name.partition('/')[0]} {rerun}"}) for f in ordered]
+    ordered = [findings[f"{name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {name} {rerun}"})
+               for name in names for arm in compared]
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=margin), against_published(evidence, margin=margin)]
-    now = datetime.now(UTC)
     heatmap = gap_heatmap(evidence, asked)
-    return Run(
-        id=run_id(now, tasks=list(names), arms=[arm.name for arm in asked], seeds=list(seed_list)),
-        kind="bench",
-        title="Multi-task benchmark",
-        created=now.isoformat(timespec="seconds"),
-        command=command or f"assay bench {' '.join(names)} {rerun}",
-        budget=budget,
-        seconds=time.perf_counter() - start,
-        environment=capture(),
-        config={**_config(evidence, asked, seed_list, margin, settings, absent, place),
-                "grouping": describe_grouping(together.values())},
-        findings=tuple(ordered),
+    return make_run(
+        "bench", "Multi-task benchmark", ordered,
+        identity={"tasks": list(names), "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
+        command=command or f"assay bench {' '.join(names)} {rerun}", seconds=answers.seconds, budget=budget,
+        config={**_config(evidence, asked, seed_list, margin, settings, absent), **answers.facts},
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
+
+
+def claim_of(task: str, arm: Arm) -> str:
+    """The claim as the ledger of looks knows it: without the margin, which is no other claim if it is moved."""
+    return f"bench {task}: {arm.name} at parity with {arm.baseline.name}"
 
 
 def unavailable(name: str, data: str | Path | None) -> str | None:
@@ -119,46 +109,6 @@ def unavailable(name: str, data: str | Path | None) -> str | None:
         if any(locate(entry.dataset, file, root=data) is None for file in dataset.files):
             return f"{entry.dataset} is not on this machine; run: assay data fetch {entry.dataset}"
     return None
-
-
-def _run(
-    cells: Mapping[str, list[Cell]], roles: Mapping[str, Mapping[str, list[str]]], evidence: Mapping[str, Evidence],
-    asked: Sequence[Arm], store: Store, executor: Executor, watcher: Watcher | None, grouping: bool,
-    together: dict[str, int],
-) -> dict[str, Finding]:
-    """Findings by ``task/arm``; a task is decided as soon as its last cell is in. ``together`` is filled on the way."""
-    if watcher is not None:
-        watcher.planned({name: describe(name).about for name in cells}, cells)
-    missing = {name: {cell.key for cell in planned} for name, planned in cells.items()}
-    owner = {cell.key: name for name, planned in cells.items() for cell in planned}
-    findings: dict[str, Finding] = {}
-    every = [cell for planned in cells.values() for cell in planned]
-    notify = watcher.event if watcher else _ignore
-    for result in execute(every, store=store, executor=executor, notify=notify, grouping=grouping):
-        name = owner[result.cell.key]
-        together[result.cell.key] = result.together
-        for what in roles[name][result.cell.key]:
-            _file(result, what, evidence[name])
-        missing[name].discard(result.cell.key)
-        if missing[name]:
-            continue
-        fresh = [decide(evidence[name], arm) for arm in asked if arm != arm.baseline]
-        findings.update({finding.name: finding for finding in fresh})
-        if watcher is not None and fresh:
-            watcher.decided(name, max(fresh, key=lambda finding: finding.verdict.severity))
-    return findings
-
-
-def _file(result: CellResult, what: str, evidence: Evidence) -> None:
-    """Put the result of a cell where the decision looks for it."""
-    seed = int(result.cell.payload["seed"])
-    evidence.seconds[what] = evidence.seconds.get(what, 0.0) + result.seconds
-    if result.failure is not None:
-        evidence.failures.setdefault(what, []).append(result.failure)
-    elif result.record is not None and what == FLOORS:
-        evidence.floors = result.record
-    elif result.record is not None:
-        evidence.records.setdefault(what, {})[seed] = result.record
 
 
 def _checked_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
@@ -175,7 +125,7 @@ def _rerun(rules: Sequence[str], models: Sequence[str], budget: str, seeds: int,
 
 def _config(
     evidence: Mapping[str, Evidence], asked: Sequence[Arm], seeds: Sequence[int], margin: float,
-    settings: Mapping[str, Any] | None, absent: Mapping[str, str], store: Store,
+    settings: Mapping[str, Any] | None, absent: Mapping[str, str],
 ) -> dict[str, Any]:
     from assay.studies.arms import chosen
 
@@ -186,9 +136,4 @@ def _config(
                             for arm in asked} for name in evidence},
         "data hashes": {name: sorted({str(r["data_hash"]) for rs in found.records.values() for r in rs.values()})
                         for name, found in evidence.items()},
-        "damaged cells redone": store.damaged,
     }
-
-
-def _ignore(event: object) -> None:
-    del event

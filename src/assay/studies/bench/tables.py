@@ -95,7 +95,7 @@ def against_published(evidence: Mapping[str, Evidence], *, margin: float) -> Tab
         found = evidence.get(task)
         if found is None:
             continue
-        for name, claimed, claimed_sd in (("backprop/mlp", base, base_sd), ("seed/looped", looped, looped_sd),
+        for name, claimed, claimed_sd in (("backprop/mlp", base, base_sd), ("original/looped", looped, looped_sd),
                                           ("eqprop/mlp", looped, looped_sd)):
             values = percent([float(record["accuracy"]) for record in found.of(name).values()])
             if not values:
@@ -110,8 +110,8 @@ def against_published(evidence: Mapping[str, Evidence], *, margin: float) -> Tab
     columns = ("task", "our arm", "published [%]", "sd", "ours [%]", "our sd", "n", "difference [pp]",
                f"within ± {margin:g} pp")
     note = ("Published with 3 seeds. The published LoopedMLP is set beside our LoopedMLP with its settings "
-            "(seed/looped) and beside the tuned EnergyMLP. Hidden sizes, epochs and the experts' data of the published "
-            "table are not all stated, so a difference need not be an error of either.")
+            "(original/looped) and beside the tuned EnergyMLP. Hidden sizes, epochs and the experts' data of the "
+            "published table are not all stated, so a difference need not be an error of either.")
     title = "The published table, row by row"
     return Table(title=title, columns=columns, rows=tuple(rows), note=note)  # type: ignore[arg-type]
 

@@ -1,63 +1,60 @@
-"""CIFAR-10 in memory, and its crop and flip augmentation as one gather per batch."""
+"""CIFAR-10 as the protocol trains on it: bytes in memory, and crop and flip as one gather per batch."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from assay.errors import MissingData
+from assay.protocols import Split
+from assay.tasks.files import read_images
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 PAD = 4
-RECORD = 1 + 3072
 
 
 @dataclass(frozen=True)
 class Cifar:
-    """Pixels as bytes, (n, 3, 32, 32), and labels; ``padded`` holds the training pixels with a border of zeros."""
+    """A task for ``assay.train``: training pictures are bytes with a border, (n, 3, 40, 40), for ``augmented`` to cut.
 
-    padded: Tensor
-    y: Tensor
-    test_x: Tensor
-    test_y: Tensor
+    There is no validation part: the protocol chooses nothing.
+    """
 
-    def batch(self, index: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Training images ``index``, each shifted by up to 4 pixels and mirrored with probability 1/2, normalised."""
-        count, side = len(index), 32 + 2 * PAD
-        shift = torch.randint(2 * PAD + 1, (2, count, 1), generator=generator)
-        mirror = torch.randint(2, (count, 1), generator=generator).bool()
-        along = torch.arange(32)
-        rows = (along + shift[0]) * side
-        columns = torch.where(mirror, 31 - along, along) + shift[1]
-        corner = index[:, None] * (3 * side * side) + torch.arange(3) * (side * side)
-        flat = corner[:, :, None, None] + (rows[:, :, None] + columns[:, None, :])[:, None]
-        pixels = self.padded.view(-1).take(flat)
-        return normalised(pixels), self.y[index]
+    train: Split
+    test: Split
+    name: str = "cifar10"
+    classes: int = 10
+    data_hash: str = ""
+
+    @property
+    def validation(self) -> Split:
+        return Split(self.test.x[:0], self.test.y[:0])
 
 
-def load(folder: str | None = None, *, classes: int = 10) -> Cifar:
-    """CIFAR-10 from the binary batches under ``folder`` (default: the ASSAY_DATA environment variable)."""
-    base = Path(folder or os.environ.get("ASSAY_DATA", "")) / "cifar-10-batches-bin"
-    names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
-    missing = [name for name in names if not (base / name).is_file()]
-    if missing:
-        raise MissingData(
-            f"CIFAR-10 not found: {base} lacks {missing[0]}; set ASSAY_DATA to the folder that holds "
-            "cifar-10-batches-bin (the binary version from the CIFAR page)"
-        )
-    parts = [np.fromfile(base / name, dtype=np.uint8).reshape(-1, RECORD) for name in names]
-    train, test = torch.from_numpy(np.concatenate(parts[:-1])), torch.from_numpy(parts[-1])
-    pixels = train[:, 1:].reshape(-1, 3, 32, 32)
+def load(folder: str | None = None) -> Cifar:
+    """CIFAR-10 from the binary batches under ``folder`` (default: where ``assay data fetch`` puts it)."""
+    images = read_images("cifar10", root=folder, checked=False)
+    train, test = torch.from_numpy(images.train_pixels), torch.from_numpy(images.test_pixels)
     # Zero padding of the normalised picture is the mean colour, not black.
     mean = torch.tensor(MEAN).mul(255).round().to(torch.uint8)[None, :, None, None]
     padded = mean.expand(len(train), 3, 32 + 2 * PAD, 32 + 2 * PAD).contiguous()
-    padded[:, :, PAD:-PAD, PAD:-PAD] = pixels
-    return Cifar(padded, train[:, 0].long(), test[:, 1:].reshape(-1, 3, 32, 32).clone(), test[:, 0].long())
+    padded[:, :, PAD:-PAD, PAD:-PAD] = train
+    labels = (torch.from_numpy(part).long() for part in (images.train_labels, images.test_labels))
+    return Cifar(Split(padded, next(labels)), Split(normalised(test), next(labels)))
+
+
+def augmented(padded: Tensor, generator: torch.Generator) -> Tensor:
+    """Training pictures, each shifted by up to 4 pixels and mirrored with probability 1/2, normalised."""
+    count, side = len(padded), 32 + 2 * PAD
+    shift = torch.randint(2 * PAD + 1, (2, count, 1), generator=generator)
+    mirror = torch.randint(2, (count, 1), generator=generator).bool()
+    along = torch.arange(32)
+    rows = (along + shift[0]) * side
+    columns = torch.where(mirror, 31 - along, along) + shift[1]
+    corner = torch.arange(count)[:, None] * (3 * side * side) + torch.arange(3) * (side * side)
+    flat = corner[:, :, None, None] + (rows[:, :, None] + columns[:, None, :])[:, None]
+    return normalised(padded.reshape(-1).take(flat))
 
 
 def normalised(pixels: Tensor) -> Tensor:

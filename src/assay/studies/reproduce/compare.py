@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from assay import stats
@@ -104,9 +105,9 @@ def quantity(record: Record, figure: Figure) -> float:
         case "accuracy" | "gain over frozen":
             return float(record["accuracy"])
         case "mean cosine":
-            return _mean(found["cosine"][1:])
+            return fmean(found["cosine"][1:])
         case "mean null cosine":
-            return _mean(found["null_mean"][1:])
+            return fmean(found["null_mean"][1:])
         case "|h_L|":
             return float(found["norms"][-1])
         case "|g_L|":
@@ -115,10 +116,6 @@ def quantity(record: Record, figure: Figure) -> float:
             return float(max(found["growth"]))
         case "cosine":
             return float(found["clamped_cosine"][figure.depth or 0])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def correct_rows(runs: Mapping[int, Record]) -> dict[int, list[bool]]:

@@ -4,25 +4,25 @@ tables.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.engine import LocalExecutor, Store, cell_key, execute
-from assay.errors import InputError, MissingData, unknown
-from assay.protocols import Cell, CellEvent, Executor, Watcher
-from assay.results import Failure
+from assay.engine import cell_key
+from assay.learning.names import with_level
+from assay.protocols import Cell, Trial
+from assay.results import Run
 from assay.studies.reproduce.published import SEEDS
+from assay.studies.reproduce.report import Record, report
+from assay.studies.study import Place, Planned, Question, Study
+from assay.tasks.files import content_digest
 
 if TYPE_CHECKING:
     from assay.studies.reproduce.methods import Setting
 
 CELL = "assay.studies.reproduce.methods:train_cell"
-METHODS = ("bp", "fa", "dfa", "fa-layer", "dfa-layer")
-"""fa and dfa work at block boundaries, as published; ``-layer`` at every layer."""
+METHODS = ("backprop", "fa-block", "dfa-block")
+"""The published table: feedback alignment at block boundaries."""
 LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 EPOCHS, PENALTY_EPOCHS = 100, 30
 TIMEOUT = 24 * 3600.0
@@ -30,20 +30,18 @@ TIMEOUT = 24 * 3600.0
 
 def methods_plan(
     arch: str = "resmlp",
-    methods: Sequence[str] = ("bp", "fa", "dfa"),
+    methods: Sequence[str] = METHODS,
     seeds: Sequence[int] = SEEDS,
     epochs: int = EPOCHS,
 ) -> list[Setting]:
-    """The main table: each of ``methods`` (any of METHODS) at each seed."""
+    """The main table: each of ``methods`` (names of ``assay.learning.names``, with their level) at each seed."""
     from assay.studies.reproduce.methods import Setting
 
     settings = []
     for seed in seeds:
         for method in methods:
-            if method not in METHODS:
-                raise InputError(unknown("method", method, METHODS))
-            kind, _, level = method.partition("-")
-            options: dict[str, Any] = {"method": kind, "level": level or "block"}
+            kind, _, level = with_level(method).partition("-")
+            options: dict[str, Any] = {"method": "bp" if kind == "backprop" else kind, "level": level or "block"}
             settings.append(Setting(**options, arch=arch, seed=seed, epochs=epochs))
     return settings
 
@@ -87,16 +85,32 @@ def whole_plan(
 ) -> list[Setting]:
     """Everything: main table with layer-level FA, frozen baseline with the depth ladder, penalty sweep."""
     plan = [
-        *methods_plan(arch, ("bp", "fa", "dfa", "fa-layer"), seeds, epochs),
+        *methods_plan(arch, (*METHODS, "fa-layer"), seeds, epochs),
         *frozen_plan(arch, seeds, epochs, ladder=True),
         *penalty_plan(arch, seeds=seeds, epochs=penalty_epochs),
     ]
     return list(dict.fromkeys(plan))
 
 
+def reproduce(
+    settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None, place: Place, command: str
+) -> tuple[Run, list[Record]]:
+    """The run of all different settings, one question per arm, and their records in the order of the plan."""
+    planned: dict[str, list[Planned]] = {}
+    different = list(dict.fromkeys(settings))
+    for setting, cell in zip(different, make_cells(different, data=data, artifacts=artifacts), strict=True):
+        planned.setdefault(setting.arm, []).append(Planned(Trial(setting.arm, setting.seed), cell))
+    answers = Study(tuple(Question(arm, arm, tuple(cells)) for arm, cells in planned.items())).answer(place)
+    found = {(o.trial.arm, o.trial.seed): o for outcomes in answers.outcomes.values() for o in outcomes}
+    ordered = [found[setting.arm, setting.seed] for setting in different if (setting.arm, setting.seed) in found]
+    records = [outcome.record for outcome in ordered if outcome.record is not None]
+    failures = [outcome.failure for outcome in ordered if outcome.failure is not None]
+    return report(records, failures, command=command, seconds=answers.seconds), records
+
+
 def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None) -> list[Cell]:
-    """One cell per different training run, keyed by the setting, the code and the data, but not by where files live."""
-    digest = data_digest(data)
+    """One cell per training run, keyed by the setting, the code and the data, but not by where files live."""
+    digest = content_digest("cifar10", root=data)
     return [
         Cell(
             key=cell_key(CELL, {"setting": asdict(setting), "data": digest}),
@@ -106,51 +120,5 @@ def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifact
             group=f"{setting.arch}/{setting.method}/{setting.epochs}",
             timeout=TIMEOUT,
         )
-        for setting in dict.fromkeys(settings)
+        for setting in settings
     ]
-
-
-def run_cells(
-    cells: Sequence[Cell], *, store: Store, executor: Executor | None = None, watcher: Watcher | None = None
-) -> tuple[list[dict[str, Any]], list[Failure]]:
-    """The records of all cells in plan order, and the failures; killed and started again it redoes only what is
-    missing.
-    """
-    if watcher is not None:
-        rows: dict[str, list[Cell]] = {}
-        for cell in cells:
-            rows.setdefault(cell.label.rpartition("-seed")[0], []).append(cell)
-        watcher.planned({name: name for name in rows}, rows)
-    records: dict[str, dict[str, Any]] = {}
-    failures: list[Failure] = []
-    stream = execute(
-        cells,
-        store=store,
-        executor=executor or LocalExecutor(1),
-        notify=watcher.event if watcher else _ignore,
-    )
-    for result in stream:
-        if result.record is not None:
-            records[result.cell.key] = dict(result.record)
-        elif result.failure is not None:
-            failures.append(result.failure)
-    return [records[cell.key] for cell in cells if cell.key in records], failures
-
-
-def data_digest(folder: str | None) -> str:
-    """SHA-256 over the six CIFAR-10 files."""
-    base = Path(folder or os.environ.get("ASSAY_DATA", "")) / "cifar-10-batches-bin"
-    digest = hashlib.sha256()
-    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
-        try:
-            digest.update((base / name).read_bytes())
-        except OSError:
-            raise MissingData(
-                f"CIFAR-10 not found: {base} lacks {name}; set ASSAY_DATA or --data to the folder that "
-                "holds cifar-10-batches-bin"
-            ) from None
-    return digest.hexdigest()
-
-
-def _ignore(event: CellEvent) -> None:
-    del event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from assay.audits.credit.recipe import freeze_blocks
+from assay.audits.credit.recipe import correct_items, freeze_blocks
 from assay.errors import InputError, expected, unknown
+from assay.learning.names import named_rule
+from assay.learning.training import train as the_one_loop
 from assay.networks.feedforward.res_mlp import ResMLP
 from assay.networks.feedforward.small_resnet import SmallResNet
 from assay.networks.feedforward.vit_mini import ViTMini
@@ -24,8 +26,7 @@ from assay.probe.blocks import Blocks, discover_blocks
 from assay.probe.stream import tapped
 from assay.protocols import Rule
 from assay.rules.feedback.rule import FeedbackAlignment
-from assay.seeding import torch_generator
-from assay.studies.reproduce.cifar import Cifar, load, normalised
+from assay.studies.reproduce.cifar import Cifar, augmented, load
 from assay.studies.reproduce.diagnose import diagnose
 
 BATCH, LEARNING_RATE, WEIGHT_DECAY = 128, 1e-3, 0.01
@@ -92,23 +93,12 @@ def train(setting: Setting, data: Cifar, *, artifacts: str | None = None) -> dic
     model = ARCHITECTURES[setting.arch](setting.seed)
     rule = make_rule(setting, model)
     if setting.trainable is not None:
-        freeze_blocks(model, normalised(data.test_x[:2]), trainable=setting.trainable)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=setting.epochs)
-    order, augmentation = torch_generator(setting.seed, "order"), torch_generator(setting.seed, "augmentation")
-    losses = []
-    for _ in range(setting.epochs):
-        model.train()
-        total = 0.0
-        for index in torch.randperm(len(data.y), generator=order).split(BATCH):  # type: ignore[no-untyped-call]
-            x, y = data.batch(index, augmentation)
-            total += float(rule.backward(model, x, y)) * len(y)
-            optimiser.step()
-            optimiser.zero_grad()
-        schedule.step()
-        losses.append(total / len(data.y))
-    correct = evaluate(model, data)
+        freeze_blocks(model, data.test.x[:2], trainable=setting.trainable)
+    result = the_one_loop(
+        model, data, rule, epochs=setting.epochs, seed=setting.seed, batch_size=BATCH, optimiser=_optimiser,
+        schedule=_cosine_by_epoch(setting.epochs), augment=augmented, validation=False, test=False,
+    )
+    correct = torch.tensor(correct_items(model, data.test.x, data.test.y))
     if artifacts is not None:
         save(model, rule, Path(artifacts), setting.name)
     seconds = time.perf_counter() - started
@@ -118,22 +108,28 @@ def train(setting: Setting, data: Cifar, *, artifacts: str | None = None) -> dic
         "arm": setting.arm,
         "accuracy": float(correct.float().mean()),
         "correct": packed(correct),
-        "train_loss": losses,
-        "diagnostics": diagnose(model, rule, *audited_batch(data), seed=setting.seed),
+        "train_loss": [epoch.loss for epoch in result.history],
+        "diagnostics": diagnose(model, rule, data.test.x[:BATCH], data.test.y[:BATCH], seed=setting.seed),
         "seconds": seconds,
         "torch": torch.__version__,
     }
+
+
+def _optimiser(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
+
+
+def _cosine_by_epoch(epochs: int) -> Callable[[float], float]:
+    """The published schedule: a cosine that steps once per epoch and would be 0 after the last."""
+    # Progress is a quotient of whole steps: without the small shift an epoch's first step may round down.
+    return lambda progress: 0.5 * (1 + math.cos(math.pi * math.floor(progress * epochs + 1e-9) / epochs))
 
 
 def make_rule(setting: Setting, model: nn.Module) -> Rule:
     """The learning rule a setting names."""
     if setting.method == "bp":
         return PenalisedBackprop(setting.penalty)
-    if setting.level == "layer":
-        return FeedbackAlignment(model, kind=setting.method, level="layer", seed=setting.seed)
-    return FeedbackAlignment(
-        model, kind=setting.method, level=setting.level, seed=setting.seed, penalty=setting.penalty
-    )
+    return named_rule(f"{setting.method}-{setting.level}", model, seed=setting.seed, penalty=setting.penalty)
 
 
 class PenalisedBackprop:
@@ -157,19 +153,6 @@ class PenalisedBackprop:
         penalised = loss + self.penalty * sum(f.flatten(1).pow(2).sum(1).mean() for f in written)
         penalised.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
-
-
-def audited_batch(data: Cifar) -> tuple[Tensor, Tensor]:
-    """The first 128 test images: the batch of every diagnostic."""
-    return normalised(data.test_x[:BATCH]), data.test_y[:BATCH]
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, data: Cifar) -> Tensor:
-    """Which test images the model gets right, as booleans."""
-    model.eval()
-    answers = [model(normalised(data.test_x[i : i + 1000])).argmax(1) for i in range(0, len(data.test_y), 1000)]
-    return torch.cat(answers) == data.test_y
 
 
 def packed(correct: Tensor) -> str:

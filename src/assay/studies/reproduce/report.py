@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from assay.engine import capture, run_id
 from assay.results import Check, Control, Failure, Finding, Measurement, Run, Table, Verdict
 from assay.studies.reproduce.compare import Comparison, by_arm, compare_all
+from assay.studies.study import make_run
 
 Record = Mapping[str, Any]
 
 
-def make_run(records: Sequence[Record], failures: Sequence[Failure], *, command: str, seconds: float) -> Run:
+def report(records: Sequence[Record], failures: Sequence[Failure], *, command: str, seconds: float) -> Run:
     """The run: an arm passes if all its figures reproduce, fails if one does not, and is undecided otherwise."""
     compared = [c for c in compare_all(records) if c.verdict is not None]
     arms = list(dict.fromkeys(c.figure.arm for c in compared))
@@ -29,17 +28,9 @@ def make_run(records: Sequence[Record], failures: Sequence[Failure], *, command:
                 failures=tuple(failures),
             )
         )
-    now = datetime.now(UTC)
-    return Run(
-        id=run_id(now, arms=arms),
-        kind="reproduce",
-        title="The feedback-alignment protocol, run again",
-        created=now.isoformat(timespec="seconds"),
-        command=command,
-        seconds=seconds,
-        environment=capture(),
-        findings=tuple(findings),
-        tables=(_table(compared), _runs(records)),
+    return make_run(
+        "reproduce", "The feedback-alignment protocol, run again", findings, identity={"arms": arms}, command=command,
+        seconds=seconds, tables=(_table(compared), _runs(records)),
     )
 
 

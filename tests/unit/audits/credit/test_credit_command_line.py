@@ -131,7 +131,7 @@ REPRODUCE = "assay reproduce fa-protocol"
     (f"{REPRODUCE} --lambdas 0.1", "expected options that 'methods' uses; given --lambdas"),
     (f"{REPRODUCE} frozen --methods fa", "expected options that 'frozen' uses; given --methods"),
     (f"{REPRODUCE} all --ladder", "expected options that 'all' uses; given --ladder"),
-    (f"{REPRODUCE} --data nowhere", "CIFAR-10 not found: nowhere/cifar-10-batches-bin lacks data_batch_1.bin"),
+    (f"{REPRODUCE} --data nowhere", "cifar10 is not under nowhere (data_batch_1.bin is missing); run: assay data"),
 ])
 def test_a_bad_reproduction_is_refused_before_anything_is_trained(
     line: str, told: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -160,7 +160,7 @@ def test_the_printed_command_gives_the_same_answer(
                  for k, arm in enumerate(("frozen", "rule", "backprop"))}
         return Baselines(right)
 
-    monkeypatch.setattr("assay.studies.reproduce.arms.train_baselines", baselines)
+    monkeypatch.setattr("assay.studies.baselines.train_baselines", baselines)
     code = typed(f"{AUDIT} {options}", monkeypatch)
     first = capsys.readouterr().out
     again = printed_command(first)

@@ -17,7 +17,7 @@ from assay.cli.reproduce import ReproduceCommand, reproduce_command
 from assay.networks.feedforward.res_mlp import ResMLP
 from assay.results import Verdict
 from assay.studies.reproduce import experiment
-from assay.studies.reproduce.cifar import load, normalised
+from assay.studies.reproduce.cifar import augmented, load, normalised
 from assay.studies.reproduce.compare import compare, compare_all
 from assay.studies.reproduce.methods import PenalisedBackprop, Setting, packed, train, train_cell
 from assay.studies.reproduce.page import read_records, render
@@ -34,9 +34,9 @@ def app(function, **options) -> typer.Typer:
 
 def test_augmentation_only_shifts_and_mirrors(tiny_cifar: Path) -> None:
     data = load(str(tiny_cifar))
-    plain = normalised(data.padded[:, :, 4:-4, 4:-4])
-    x, y = data.batch(torch.arange(100), torch.Generator().manual_seed(0))
-    assert torch.equal(y, data.y) and x.shape == (100, 3, 32, 32)
+    plain = normalised(data.train.x[:, :, 4:-4, 4:-4])
+    x = augmented(data.train.x, torch.Generator().manual_seed(0))
+    assert x.shape == (100, 3, 32, 32) and len(data.train.y) == 100
     middle = x[:, :, 12:20, 12:20]
     shifts = [(a, b) for a in range(-4, 5) for b in range(-4, 5)]
     for n in range(10):
@@ -122,8 +122,8 @@ def test_packed_answers_are_small() -> None:
 
 def test_reproduce_runs_cells_and_resumes(tiny_cifar: Path, tmp_path: Path) -> None:
     command = app(reproduce_command, cls=ReproduceCommand)
-    arguments = ["fa-protocol", "--methods", "bp", "dfa", "--seeds", "1", "--epochs", "1", "--data", str(tiny_cifar),
-                 "--workers", "1", "--out", str(tmp_path / "out")]
+    arguments = ["fa-protocol", "--methods", "bp", "dfa-block", "--seeds", "1", "--epochs", "1",
+                 "--data", str(tiny_cifar), "--workers", "1", "--out", str(tmp_path / "out")]
     first = CliRunner().invoke(command, arguments)
     assert first.exit_code in (1, 3), first.output
     assert sorted(p.name for p in (tmp_path / "out" / "records").iterdir()) == [

@@ -11,7 +11,8 @@ import torch
 
 from assay import tasks
 from assay.errors import InputError
-from assay.studies.arms import MODELS, RULES, Arm, Settings, arms, chosen, find_arm, load_chosen
+from assay.learning.names import RULES
+from assay.studies.arms import MODELS, Arm, Settings, arms, chosen, find_arm, load_chosen
 from assay.studies.arms.build import build, fit, gradient_agreement
 from assay.studies.arms.settings import FOLDER, read_settings
 
@@ -19,13 +20,13 @@ FILES = sorted(FOLDER.glob("*.json"))
 
 
 def test_every_rule_brings_its_baseline_and_each_arm_stands_once() -> None:
-    assert [a.name for a in arms(["eqprop", "backprop", "seed"], ["mlp", "conv"])] == [
-        "backprop/mlp", "backprop/conv", "eqprop/mlp", "eqprop/conv", "seed/looped"]
+    assert [a.name for a in arms(["eqprop", "backprop", "original"], ["mlp", "conv"])] == [
+        "backprop/mlp", "backprop/conv", "eqprop/mlp", "eqprop/conv", "original/looped"]
 
 
 @pytest.mark.parametrize(("name", "words"), [
-    ("eqprp", "did you mean 'eqprop'"), ("eqprop/cov", "did you mean 'conv'"), ("backprop/looped", "the arm 'seed'"),
-    ("seed/mlp", "the arm 'seed'"),
+    ("eqprp", "did you mean 'eqprop'"), ("eqprop/cov", "did you mean 'conv'"),
+    ("backprop/looped", "the arm 'original'"), ("original/mlp", "the arm 'original'"),
 ])
 def test_an_unknown_arm_is_explained(name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
@@ -33,7 +34,7 @@ def test_an_unknown_arm_is_explained(name: str, words: str) -> None:
 
 
 def test_the_baseline_of_the_looped_model_is_the_plain_network() -> None:
-    assert find_arm("seed").baseline == Arm("backprop", "mlp")
+    assert find_arm("original").baseline == Arm("backprop", "mlp")
     assert Arm("eqprop", "conv").baseline == Arm("backprop", "conv")
 
 
@@ -79,7 +80,7 @@ def test_arms_of_one_model_start_from_the_same_weights_at_the_same_seed() -> Non
     assert not torch.equal(ours[0], others[0])
 
 
-@pytest.mark.parametrize("rule", [r for r in RULES if r != "seed"])
+@pytest.mark.parametrize("rule", [r for r in RULES if r != "original"])
 def test_every_rule_learns_blobs(rule: str) -> None:
     task = tasks.blobs(train=600, validation=50, test=300, separation=4.0)
     settings = Settings(hidden=(32, 16), epochs=3, learning_rate=1e-2)
@@ -89,7 +90,7 @@ def test_every_rule_learns_blobs(rule: str) -> None:
 def test_the_seeds_arm_learns_blobs_and_its_gradient_agrees_with_backprop_through_time() -> None:
     task = tasks.blobs(train=600, validation=50, test=300, separation=4.0)
     settings = Settings(hidden=(16,), epochs=2, learning_rate=1e-2, sweeps=(30, 30), beta=0.22)
-    built = build(find_arm("seed"), settings, task, seed=0)
+    built = build(find_arm("original"), settings, task, seed=0)
     assert fit(built, task, settings, seed=0).test_accuracy > 0.9
     agreement = gradient_agreement(built, task.train.x[:64], task.train.y[:64])
     assert agreement is not None

@@ -33,7 +33,7 @@ def test_bench_takes_several_rules_after_one_flag_and_leaves_a_report(tmp_path: 
     code, text = call("bench", "blobs", "--rules", "eqprop", "dfa", "--seeds", "1", *SMALL, "--workers", "1",
                       "--out", str(tmp_path / "run"))
     run = load_run(tmp_path / "run")
-    assert [f.name for f in run.findings] == ["blobs/eqprop/mlp", "blobs/dfa/mlp"]
+    assert [f.name for f in run.findings] == ["blobs/eqprop/mlp", "blobs/dfa-layer/mlp"]
     assert code == run.verdict.exit_code == 3
     assert (tmp_path / "run" / "index.html").exists()
     assert "blobs" in text

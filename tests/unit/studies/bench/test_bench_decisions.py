@@ -155,8 +155,8 @@ def test_the_statistical_report_corrects_over_all_comparisons() -> None:
 
 def test_aggregates_and_the_published_table_are_made_from_the_records() -> None:
     found = evidence(shifted(-0.001))
-    found.records["seed/looped"] = {42 + i: record(0.9422 + w) for i, w in enumerate(WOBBLE)}
-    arms = [BACKPROP, EQPROP, find_arm("seed")]
+    found.records["original/looped"] = {42 + i: record(0.9422 + w) for i, w in enumerate(WOBBLE)}
+    arms = [BACKPROP, EQPROP, find_arm("original")]
     summary = dict(zip(over_tasks({"mnist": found}, arms, seed=42).columns,
                        over_tasks({"mnist": found}, arms, seed=42).rows[1], strict=True))
     assert summary["arm"] == "eqprop/mlp"
@@ -164,7 +164,7 @@ def test_aggregates_and_the_published_table_are_made_from_the_records() -> None:
     table = against_published({"mnist": found}, margin=1.0)
     assert table is not None
     verdicts = {row[1]: row[-1] for row in table.rows}
-    assert verdicts == {"backprop/mlp": "FAIL", "seed/looped": "PASS", "eqprop/mlp": "FAIL"}
+    assert verdicts == {"backprop/mlp": "FAIL", "original/looped": "PASS", "eqprop/mlp": "FAIL"}
     assert against_published({"blobs": found}, margin=1.0) is None
     assert PUBLISHED["fashion-mnist"][2] == 83.32
 

@@ -13,10 +13,11 @@ from assay.cli.bench import RULE_NAMES, assignments
 from assay.cli.many import spread
 from assay.engine import Store
 from assay.errors import InputError
+from assay.learning.controls import shuffle_labels
 from assay.results import Run, Verdict
 from assay.studies.arms import Arm, arms
 from assay.studies.bench import bench
-from assay.studies.bench.cells import LARGE, NARROW, QUICK_ITEMS, REFERENCE, as_cell, plan_task, shuffle_labels
+from assay.studies.bench.cells import LARGE, NARROW, QUICK_ITEMS, REFERENCE, as_cell, plan_task
 
 SMALL = {"epochs": 3, "hidden": [24, 12], "learning_rate": 5e-3}
 
@@ -198,6 +199,6 @@ def test_a_flag_may_be_followed_by_several_values() -> None:
 
 
 def test_the_help_text_names_every_rule() -> None:
-    from assay.studies.arms import RULES
+    from assay.learning.names import RULES
 
     assert RULE_NAMES.split(", ") == list(RULES)

@@ -2,66 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.engine import LocalExecutor, Store, cell_key, execute
-from assay.errors import AssayError, InputError, expected, unknown
-from assay.protocols import Cell, Rule
+from assay.engine import cell_key
+from assay.errors import AssayError, expected
+from assay.protocols import Cell, Trial
+from assay.studies.study import DEFAULT_ROOT, Place, Planned, Question, Study
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from assay.audits.credit import Baselines
 
-RULES = ("backprop", "eqprop", "fa", "dfa", "fa-block", "dfa-block")
-CELL = "assay.studies.reproduce.arms:arm_cell"
-
-
-def named_rule(name: str, model: nn.Module, seed: int, blocks: str | None = None) -> Rule:
-    """A rule by name: fa and dfa work at every layer, fa-block and dfa-block at the boundaries of ``blocks`` (a glob).
-
-    ``eqprop`` has its default settings. ``pkg.module:name`` is a rule of your own (see ``rule_from``).
-    """
-    from assay.rules import Backprop, EqProp, FeedbackAlignment
-
-    if ":" in name:
-        return rule_from(name, imported(name), model)
-    if name not in RULES:
-        raise InputError(unknown("rule", name, (*RULES, "pkg.module:name")))
-    if name == "backprop":
-        return Backprop()
-    if name == "eqprop":
-        return EqProp()
-    kind: Any = name.partition("-")[0]
-    at_blocks = name.endswith("block")
-    level: Any = "block" if at_blocks else "layer"
-    return FeedbackAlignment(model, kind=kind, level=level, seed=seed, blocks=blocks if at_blocks else None)
-
-
-def rule_from(path: str, found: Any, model: nn.Module) -> Rule:
-    """What is at ``path`` if it is a rule, else what it makes: a class or function, of the model if it takes one."""
-    import inspect
-
-    if isinstance(found, Rule) and not isinstance(found, type):
-        return found
-    needed = [p for p in inspect.signature(found).parameters.values() if p.default is p.empty]
-    made = found(model) if needed else found()
-    if not isinstance(made, Rule):
-        raise expected(
-            "a rule with backward(model, x, y), or a class or function of the model that makes one",
-            given=f"{path}: {type(made).__name__}",
-        )
-    return made
-
-
-def imported(path: str) -> Any:
-    """The object at ``pkg.module:name``."""
-    module, _, name = path.partition(":")
-    return attrgetter(name)(importlib.import_module(module))
+CELL = "assay.studies.baselines:arm_cell"
 
 
 def train_baselines(
@@ -72,7 +25,7 @@ def train_baselines(
     blocks: str | None,
     epochs: int,
     seeds: Sequence[int],
-    store: str | Path = Path("assay-runs") / "cells",
+    store: str | Path = DEFAULT_ROOT / "cells",
     workers: int | None = None,
 ) -> Baselines:
     """Which test items the rule, backprop and frozen arms get right, trained on a task named as in ``assay.tasks``.
@@ -90,7 +43,7 @@ def train_baselines(
         )
     digest = tasks.load(task).data_hash
     arms = {"rule": (rule, None), "backprop": ("backprop", None), "frozen": ("backprop", 0)}
-    planned: dict[tuple[str, int], Cell] = {}
+    planned: list[Planned] = []
     for seed in seeds:
         for arm, (name, trainable) in arms.items():
             payload = {
@@ -103,25 +56,23 @@ def train_baselines(
                 "seed": seed,
             }
             key = cell_key(CELL, {**payload, "data": digest})
-            planned[arm, seed] = Cell(
+            cell = Cell(
                 key=key,
                 target=CELL,
                 payload=payload,
                 label=f"{arm} seed {seed}",
                 group=f"{model}/{arm}",
             )
-    results = {
-        r.cell.key: r for r in execute(planned.values(), store=Store(Path(store)), executor=LocalExecutor(workers))
-    }
-    found: dict[str, dict[int, list[bool]]] = {arm: {} for arm in arms}
-    for (arm, seed), cell in planned.items():
-        result = results[cell.key]
-        if result.record is None:
-            raise AssayError(
-                f"baseline {arm}, seed {seed}: {result.failure.message if result.failure else 'no result'}"
-            )
-        found[arm][seed] = [item == "1" for item in result.record["correct"]]
-    return Baselines(found)
+            planned.append(Planned(Trial(arm, seed), cell))
+    question = Question("baselines", f"depth baselines of {model}", tuple(planned))
+    outcomes = Study((question,)).answer(Place(store=store, workers=workers)).outcomes[question.key]
+    for outcome in outcomes:
+        if outcome.failure is not None:
+            raise AssayError(f"baseline {outcome.trial.arm}, seed {outcome.trial.seed}: {outcome.failure.message}")
+    return Baselines({
+        arm: {seed: [item == "1" for item in record["correct"]] for seed, record in outcomes.arm(arm).items()}
+        for arm in arms
+    })
 
 
 def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,6 +82,7 @@ def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     from assay import tasks
     from assay.audits.credit.recipe import correct_items, freeze_blocks
     from assay.learning import train
+    from assay.learning.resolve import as_rule, imported
 
     factory = imported(payload["model"])
     if not callable(factory) or "seed" not in inspect.signature(factory).parameters:
@@ -143,7 +95,7 @@ def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     model, task = factory(seed=seed), tasks.load(payload["task"], seed=seed)
     if payload["trainable"] is not None:
         freeze_blocks(model, task.train.x[:2], trainable=payload["trainable"], glob=payload["blocks"])
-    rule = named_rule(payload["rule"], model, seed, payload["blocks"])
+    rule = as_rule(payload["rule"], model, seed=seed, blocks=payload["blocks"])
     train(model, task, rule, epochs=payload["epochs"], seed=seed)
     correct = correct_items(model, task.test.x, task.test.y)
     return {"accuracy": sum(correct) / len(correct), "correct": "".join("1" if item else "0" for item in correct)}
