@@ -92,6 +92,7 @@ def decide_paired(
             )
         else:
             evidence = paired_evidence(gaps, claim.region)
+    about = "" if evidence is None else _population(claim, evidence.interval_at(claim.level).method)
     measurement = Measurement(
         name=claim.name,
         value=mean(gaps) if gaps else None,
@@ -101,8 +102,8 @@ def decide_paired(
         interval=evidence.interval_at(claim.level) if evidence else None,
         values=tuple(gaps),
         seeds=tuple(seeds),
-        note="first arm minus second, paired by seed",
-        about="" if evidence is None else _population(claim, evidence.interval_at(claim.level).method),
+        note="first arm minus second, paired by seed" + (f"; speaks of {about}" if about else ""),
+        about=about,
     )
     notes = () if broken or not gaps else (_worst_note(gaps, labels, claim),)
     return _conclude(
