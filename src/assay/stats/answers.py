@@ -72,9 +72,7 @@ def paired_answers(
     return Answers(seeds, tuple(gaps), tuple(named[seed] for seed in seeds))
 
 
-def recorded_answers(
-    first: Mapping[int, Mapping[str, Any]], second: Mapping[int, Mapping[str, Any]]
-) -> Answers | None:
+def recorded_answers(first: Mapping[int, Mapping[str, Any]], second: Mapping[int, Mapping[str, Any]]) -> Answers | None:
     """The answers of two arms from their records, as ``assay.learning.answers.answered`` writes them.
 
     None where a record has none, or where the seeds had different test sets whose items are not named.

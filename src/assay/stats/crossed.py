@@ -136,27 +136,21 @@ def crossed(answers: Answers) -> Crossed:
     count = len(answers.seeds)
     if count < 2:
         raise expected("at least two seeds for an inference over seeds and items", given=f"{count}")
-    where = _places(answers)
-    y = np.concatenate(answers.differences).astype(float)
-    sizes = np.asarray([len(row) for row in answers.differences])
-    of_seed = np.repeat(np.arange(count), sizes)
-    items, cells = int(where.max()) + 1, len(y)
-    means = np.bincount(of_seed, y, count) / sizes
-    seen = np.bincount(where, minlength=items)
-    pairs, overlap = _pairs(where, of_seed, sizes, seen)
-    centred = y - means[of_seed]
-    covariance = _products(centred, where, items) / max(1.0, pairs - count * (count - 1))
+    first = answers.items[0]
+    same = all(row is first or np.array_equal(row, first) for row in answers.items)
+    sums = _same_items(answers) if same else _linked_items(answers)
+    covariance = sums.centred / max(1.0, sums.pairs - count * (count - 1))
     return Crossed(
-        mean=float(means.mean()),
+        mean=float(sums.means.mean()),
         seeds=count,
-        items=items,
-        cells=cells,
-        weight=float((seen.astype(float) ** 2).sum()) / cells**2,
-        over_seeds=float(means.var(ddof=1)) / count,
-        over_items=max(0.0, covariance) * overlap,
-        discordant=float((y * y).mean()),
-        shared=_products(y, where, items) / pairs if pairs else float((y * y).mean()),
-        differing=int(np.count_nonzero(np.bincount(where, np.abs(y), items))),
+        items=sums.items,
+        cells=sums.cells,
+        weight=sums.weight,
+        over_seeds=float(sums.means.var(ddof=1)) / count,
+        over_items=max(0.0, covariance) * sums.overlap,
+        discordant=sums.squares / sums.cells,
+        shared=sums.raw / sums.pairs if sums.pairs else sums.squares / sums.cells,
+        differing=sums.differing,
     )
 
 
@@ -173,35 +167,67 @@ def crossed_evidence(answers: Answers, region: Region, *, scale: float) -> tuple
     return GapEvidence(interval_at, max(sides)), found
 
 
-def _places(answers: Answers) -> NDArray[np.int64]:
-    """The item of every answer, numbered from 0; seeds that answered the same items need no search."""
-    import numpy as np
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over a table of answers.
 
-    first = answers.items[0]
-    if all(row is first or np.array_equal(row, first) for row in answers.items):
-        return np.tile(np.arange(len(first)), len(answers.items))
-    return np.unique(np.concatenate(answers.items), return_inverse=True)[1].astype(np.int64)
-
-
-def _products(y: NDArray[np.float64], where: NDArray[np.int64], items: int) -> float:
-    """The sum of y[s] y[t] over items and ordered pairs of different seeds that saw the item."""
-    import numpy as np
-
-    return float((np.bincount(where, y, items) ** 2).sum() - (y * y).sum())
-
-
-def _pairs(
-    where: NDArray[np.int64], of_seed: NDArray[np.int64], sizes: NDArray[np.int64], seen: NDArray[np.int64]
-) -> tuple[float, float]:
-    """How many ordered pairs of answers share an item, and the mean share of items that two seeds have in common.
-
-    The latter is what the covariance of two answers weighs in the covariance of two seeds' means: 1 / items where all
-    seeds answered the same ones.
+    ``pairs`` counts ordered pairs of answers of two seeds to one item; ``raw`` and ``centred`` are the sums of their
+    products, as they are and less the mean of each seed. ``overlap`` is what the covariance of such a pair weighs in
+    the covariance of two seeds' means, ``weight`` what an item's own part weighs in the variance of the grand mean.
     """
+
+    means: NDArray[np.float64]
+    items: int
+    cells: int
+    differing: int
+    squares: float
+    pairs: float
+    raw: float
+    centred: float
+    overlap: float
+    weight: float
+
+
+def _same_items(answers: Answers) -> _Sums:
+    """Every seed answered the same items: a full table."""
     import numpy as np
 
-    inverse = 1.0 / sizes[of_seed]
-    together = np.bincount(where, inverse, len(seen))
-    common = float((together**2).sum() - (inverse**2).sum())
-    count = len(sizes)
-    return float((seen.astype(float) * (seen - 1)).sum()), common / (count * (count - 1))
+    table = np.stack(answers.differences)
+    count, items = table.shape
+    by_item = table.sum(0, dtype=np.int64)
+    means = table.sum(1, dtype=np.int64) / items
+    squares = float(np.count_nonzero(table))
+    raw = float((by_item * by_item).sum()) - squares
+    centred = raw - items * float(means.sum()) ** 2 + items * float((means * means).sum())
+    differing = int(np.count_nonzero(table.any(0)))
+    pairs = float(items * count * (count - 1))
+    return _Sums(means, items, table.size, differing, squares, pairs, raw, centred, 1 / items, 1 / items)
+
+
+def _linked_items(answers: Answers) -> _Sums:
+    """Seeds answered items of their own; those that several saw link them."""
+    import numpy as np
+
+    _, where = np.unique(np.concatenate(answers.items), return_inverse=True)
+    y = np.concatenate(answers.differences).astype(float)
+    sizes = np.asarray([len(row) for row in answers.differences])
+    count, items = len(sizes), int(where.max()) + 1
+    of_seed = np.repeat(np.arange(count), sizes)
+    means = np.bincount(of_seed, y, count) / sizes
+    seen = np.bincount(where, minlength=items).astype(float)
+
+    def products(values: NDArray[np.float64]) -> float:
+        return float((np.bincount(where, values, items) ** 2).sum() - (values * values).sum())
+
+    return _Sums(
+        means=means,
+        items=items,
+        cells=len(y),
+        differing=int(np.count_nonzero(np.bincount(where, np.abs(y), items))),
+        squares=float((y * y).sum()),
+        pairs=float((seen * (seen - 1)).sum()),
+        raw=products(y),
+        centred=products(y - means[of_seed]),
+        overlap=products(1.0 / sizes[of_seed]) / (count * (count - 1)),
+        weight=float((seen**2).sum()) / len(y) ** 2,
+    )
