@@ -30,6 +30,8 @@ _HOMES = {
     "compare": "assay.reports",
     "audit_credit": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
+    "audit_dependence": "assay.audits.dependence",
+    "assert_depends": "assay.audits.dependence",
     "audit_stability": "assay.audits.equilibrium.stability",
     "audit_kernel": "assay.audits.equilibrium.kernel",
     "audit_gradient": "assay.audits.equilibrium.gradient",
@@ -41,7 +43,7 @@ _HOMES = {
     "train": "assay.learning",
     "AssayError": "assay.errors",
 }
-_SUBMODULES = ("models", "tasks", "symmetry", "stats", "errors", "results")
+_SUBMODULES = ("models", "tasks", "symmetry", "dependence", "stats", "errors", "results")
 
 __all__ = [*_HOMES, *_SUBMODULES]
 

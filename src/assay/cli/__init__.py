@@ -57,6 +57,7 @@ def _app() -> typer.Typer:
 
     from assay.cli import (
         audit_credit,
+        audit_dependence,
         audit_equilibrium,
         audit_symmetry,
         bench,
@@ -99,8 +100,9 @@ def _app() -> typer.Typer:
     app.command("tune", cls=ManyValues)(tune.tune_command)
     app.command("reproduce", cls=reproduce.ReproduceCommand)(reproduce.reproduce_command)
     app.add_typer(data.data_app, name="data")
-    audit = group("Audit your own model: symmetry, credit, gradient, stability, memory, kernel.")
+    audit = group("Audit your own model: symmetry, dependence, credit, gradient, stability, memory, kernel.")
     audit.command("symmetry")(audit_symmetry.audit_symmetry)
+    audit.command("dependence")(audit_dependence.audit_dependence)
     audit.command("credit")(audit_credit.audit_credit)
     audit.command("gradient")(audit_equilibrium.audit_gradient)
     audit.command("stability")(audit_equilibrium.audit_stability)

@@ -34,6 +34,19 @@ def rerun(audit: str, subject: str, **options: object) -> str:
     return shlex.join(words)
 
 
+def told(finding: Finding) -> str:
+    """The finding in a screenful: verdict, checks, controls, the diagnosed defects, how to make it again."""
+    lines = [f"{finding.verdict}  {finding.subject}: {finding.reason}"]
+    lines += [f"  {check.verdict:13} {check.name}: {check.reason}" for check in finding.checks]
+    lines += [
+        f"  {'told apart' if control.separated else 'CONFUSED':13} {control.kind} {control.name}: {control.observed}"
+        for control in finding.controls
+    ]
+    for issue in finding.issues:
+        lines += ["", f"  {issue.title}, at {issue.location}", f"  cause: {issue.cause}", f"  fix:   {issue.fix}"]
+    return "\n".join([*lines, "", f"  run again: {finding.rerun}"])
+
+
 def finish(finding: Finding, out: Path | None) -> NoReturn:
     """Write the finding's report to ``out`` (a folder, or a file by its ending) and leave with its exit code."""
     if out is not None:

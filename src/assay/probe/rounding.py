@@ -10,7 +10,7 @@ from torch import Tensor
 
 from assay.probe.copies import duplicate
 from assay.probe.subject import Leaves, Probe
-from assay.probe.values import difference, exact
+from assay.probe.values import difference, exact, is_continuous
 from assay.seeding import torch_generator
 
 VANISHES = math.sqrt(torch.finfo(torch.float64).eps)
@@ -27,7 +27,7 @@ def norms(gap: Tensor, rows: bool) -> Tensor:
 def silently_low(probe: Probe, outputs: Iterable[int]) -> bool:
     """Whether the float64 copy computes in low precision all the way: same output, to the last bit of the low dtype."""
     low, high = probe.base(0, "low"), probe.base(0, "high")
-    floating = [index for index in outputs if high[index].is_floating_point()]
+    floating = [index for index in outputs if is_continuous(high[index])]
     return bool(floating) and all(bool((low[index] == high[index]).all()) for index in floating)
 
 

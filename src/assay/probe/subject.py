@@ -54,6 +54,9 @@ class Probe:
     output_names: list[str] = field(default_factory=list)
     needs_grad: bool = False
     row_bytes: int = 1
+    """The largest activation per row."""
+    trace_bytes: int = 1
+    """All activations per row, in float64."""
     cost: Cost = field(default_factory=lambda: Cost())
     seed: int = 0
     common_noise: bool = False
@@ -123,8 +126,11 @@ def prepare_probe(model: nn.Module, sample: Any, *, seed: int, inputs: int, call
     for case in cases:
         check_inputs(case, input_names(model, template))
     probe = Probe(template=template, cases=cases, call=call, seed=seed, **copies(model, template, cases))
-    learn_outputs(probe)
-    add_high(probe)
+    first = learn_outputs(probe)
+    probe._base[0, "low"] = [exact(output) for output in tree.tensors(first)]
+    high = add_high(probe)
+    if high:
+        probe._base[0, "high"] = [exact(output) for output in high]
     return probe
 
 
@@ -199,12 +205,13 @@ def learn_outputs(probe: Probe) -> Any:
 
 
 def _learn_outputs(probe: Probe) -> Any:
-    largest = 1
+    largest = total = 1
 
     def see(name: str) -> Hook:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            nonlocal largest
-            largest = max([largest, *(y.numel() * y.element_size() for y in tree.tensors(output))])
+            nonlocal largest, total
+            for y in tree.tensors(output):
+                largest, total = max(largest, y.numel() * y.element_size()), total + 8 * y.numel()
 
         return hook
 
@@ -213,24 +220,27 @@ def _learn_outputs(probe: Probe) -> Any:
     probe.cost = Cost()
     result = tree.map_tensors(result, Tensor.detach)
     probe.output_names = [name or "output" for name, leaf in tree.leaves(result) if isinstance(leaf, Tensor)]
-    probe.row_bytes = max(1, largest // max(1, probe.first_axis(probe.cases[0])))
+    rows = max(1, probe.first_axis(probe.cases[0]))
+    probe.row_bytes, probe.trace_bytes = max(1, largest // rows), max(1, total // rows)
     return result
 
 
-def add_high(probe: Probe) -> None:
-    """The float64 copy, or the reason why there is none: a float32-only model is audited without it."""
+def add_high(probe: Probe) -> list[Tensor]:
+    """Adds the float64 copy, or the reason why there is none; its outputs at the first case, if it runs."""
     if probe.low_dtype == torch.float64:
-        return
+        return []
     tried = attempt(lambda: _high(probe))
     probe.high, probe.high_problem = (None, tried.problem) if tried.problem else (tried.value, "")
     if probe.high is None:
-        return
+        return []
     found = attempt(lambda: probe.run(probe.cases[0], probe.twin("high"), torch.float64))
     floating = [output for output in found.value or () if is_continuous(output)]
     stays = floating and all(output.dtype not in (torch.float64, torch.complex128) for output in floating)
     problem = found.problem or (f"its outputs stay {floating[0].dtype} for float64 inputs" if stays else "")
     if problem:
         probe.high, probe.high_problem = None, problem
+        return []
+    return found.value or []
 
 
 def _first_result(probe: Probe) -> Any:

@@ -33,6 +33,12 @@ def exact_spread(leaf: Tensor) -> float:
     return spread or float(value.abs().max()) or 1.0
 
 
+def largest(x: Tensor) -> float:
+    """The largest finite magnitude; booleans count as 0 and 1, nothing as 0."""
+    value = x.abs() if x.is_complex() else x.double().abs()
+    return float(torch.nan_to_num(value).max()) if x.numel() else 0.0
+
+
 def jittered(leaves: list[Any], generator: torch.Generator) -> list[Any]:
     """Other inputs of the same kind: noise as large as the spread of the input itself; integers stay."""
     changed: list[Any] = []

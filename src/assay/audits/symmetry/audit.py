@@ -33,6 +33,7 @@ def audit_symmetry(
     training_steps: int = 5,
     adversarial: int = 0,
     call: Callable[[nn.Module, Any], Any] | None = None,
+    twin: nn.Module | None = None,
     name: str | None = None,
 ) -> Finding:
     """Whether a model has the symmetry claimed for it, and if not where, why and how to mend it.
@@ -51,6 +52,8 @@ def audit_symmetry(
         training_steps: steps of training before the symmetry is tested again.
         adversarial: rounds of a search for the worst input and element; 0 for none.
         call: ``(model, inputs) -> outputs`` for models with a call of their own.
+        twin: a float64 version of a model that does not run in float64 by itself; it is proved to be the same function
+            before it is believed.
         name: what to call the model in the report.
 
     >>> import torch; from assay import symmetry as sym
@@ -67,10 +70,8 @@ def audit_symmetry(
         seed, budget, *Options.counts(rare, inputs, transforms), frozenset(skip), training_steps, adversarial
     )
     with untouched_random_state():
-        subject = prepare(model, sample, symmetry, seed=seed, inputs=options.inputs, call=call)
-        facts = Facts(subject, options, name or type(model).__name__)
-        stages.run(facts, sample)
-        finding = summarise(facts)
+        subject = prepare(model, sample, symmetry, seed=seed, inputs=options.inputs, call=call, twin=twin)
+        finding = summarise(stages.run(subject, options, name or type(model).__name__, sample))
     return finding.model_copy(update={"seconds": time.perf_counter() - started})
 
 
@@ -78,7 +79,11 @@ def summarise(facts: Facts) -> Finding:
     """The finding of what was measured."""
     found = decide.checks(facts)
     outcome = decide.verdict(facts, found)
-    issues = diagnose.issues(facts)
+    tried = stages.Attempts()
+    issues = tried("diagnosis", lambda: diagnose.issues(facts)) or []
+    shown = tried("tables", lambda: tables.tables(facts)) or []
+    drawn = tried("figures", lambda: figures.figures(facts)) or []
+    missing = [f"{part} could not be made: {why}" for part, why in tried.untested.items()]
     return Finding(
         subject=facts.name,
         claim=claim(facts),
@@ -87,11 +92,11 @@ def summarise(facts: Facts) -> Finding:
         key_finding=issues[0].cause if issues and outcome is not Verdict.PASS else "",
         headline=tables.headline(facts),
         measurements=tuple(tables.measurements(facts)),
-        tables=tuple(tables.tables(facts)),
-        figures=tuple(figures.figures(facts)),
+        tables=tuple(shown),
+        figures=tuple(drawn),
         checks=tuple(found),
         issues=tuple(issues),
-        limitations=tuple(diagnose.limitations(facts)),
+        limitations=(*diagnose.limitations(facts), *missing),
         improvements=tuple(dict.fromkeys(issue.fix for issue in issues)),
         varied=("inputs", "group elements", "weight jitter"),
         seeds=(facts.options.seed,),

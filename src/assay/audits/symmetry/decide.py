@@ -17,48 +17,61 @@ LATENT = "the symmetry holds at these weights only"
 
 def checks(facts: Facts) -> list[Check]:
     """Every guard and test with its verdict; what was not run is UNTESTED."""
-    found = list(facts.guards)
-    if facts.stopped:
+    found = list(facts.guards.checks)
+    if facts.guards.stopped:
         return [*found, *(untested(part, f"not run after {found[-1].name}") for part in ("end to end", *PARTS))]
-    if facts.sensitivity is not None:
-        found.append(sensitivity_check(facts.sensitivity))
+    if facts.guards.sensitivity is not None:
+        found.append(sensitivity_check(facts.guards.sensitivity))
     found += [_end_to_end(test) for test in facts.tests]
     found += _special(facts)
-    found += [_end_to_end(test) for test in facts.adversary]
+    found += [_end_to_end(test) for test in facts.forward.adversary]
     found += _sizes(facts)
     found += _search(facts)
     found += _gradients(facts)
-    found += [_retest(one) for one in facts.retests]
+    found += [_retest(one) for one in facts.again.retests]
+    found += [untested(part, why) for part, why in facts.untested.items()]
     found += [untested(part, f"switched off (skip={part!r})") for part in PARTS if not facts.options.on(part)]
     return found
 
 
 def verdict(facts: Facts, found: list[Check]) -> Verdict:
     """FAIL if the symmetry is broken; INCONCLUSIVE if it could not be tested; PARTIAL if it holds with reservations."""
-    if facts.stopped:
-        return Verdict.worst(check.verdict for check in facts.guards)
+    if facts.guards.stopped:
+        return Verdict.worst(check.verdict for check in facts.guards.checks)
     if any(check.verdict is Verdict.FAIL for check in found):
-        return Verdict.INCONCLUSIVE if facts.stochastic else Verdict.FAIL
-    dead = facts.sensitivity is not None and (facts.sensitivity.dead_outputs or facts.sensitivity.dead_inputs)
-    if dead or facts.stochastic or not any(test.acts for test in facts.tests):
+        return Verdict.INCONCLUSIVE if facts.guards.stochastic else Verdict.FAIL
+    if _vacuous(facts) or facts.guards.stochastic or not any(test.acts for test in facts.tests):
+        return Verdict.INCONCLUSIVE
+    if any(test.judgement.label == "UNTESTED" for test in facts.tests) or _not_run(facts):
         return Verdict.INCONCLUSIVE
     if any(check.verdict is not Verdict.PASS for check in found):
         return Verdict.PARTIAL
     return Verdict.PASS
 
 
+def _vacuous(facts: Facts) -> bool:
+    """An output or an input took no part, or an output does not react to what some generator moves."""
+    found = facts.guards.sensitivity
+    dead = found is not None and bool(found.dead_outputs or found.dead_inputs)
+    return dead or any(test.moves and not test.acts for test in facts.tests)
+
+
+def _not_run(facts: Facts) -> bool:
+    return any(part.startswith("end to end: ") for part in facts.untested)
+
+
 def reason(facts: Facts, found: list[Check], outcome: Verdict) -> str:
     """One sentence: what decided, and for a break the first module that breaks it."""
-    if facts.stopped:
-        return facts.stopped
-    if facts.stochastic:
+    if facts.guards.stopped:
+        return facts.guards.stopped
+    if facts.guards.stochastic:
         return next(check.reason for check in found if check.name == "determinism")
     if outcome is Verdict.FAIL and facts.broken:
         return _where_it_breaks(facts)
     if outcome is not Verdict.PASS:
         bad = [check for check in found if check.verdict is not Verdict.PASS]
         first = max(bad, key=lambda check: (check.label != "UNTESTED", check.verdict.severity))
-        holds = "" if facts.broken else "end to end it holds, but "
+        holds = "" if facts.broken or outcome is not Verdict.PARTIAL else "end to end it holds, but "
         skipped = [check.name for check in bad if check.label == "UNTESTED"]
         if outcome is Verdict.PARTIAL and len(skipped) == len(bad):
             return f"it holds in everything that was tested; untested: {', '.join(skipped)}"
@@ -73,15 +86,15 @@ def reason(facts: Facts, found: list[Check], outcome: Verdict) -> str:
 
 
 def _where_it_breaks(facts: Facts) -> str:
-    named = [name for name in facts.broken_generators if name in facts.locations]
+    named = [name for name in facts.broken_generators if name in facts.places.locations]
     test = max(facts.broken, key=lambda one: one.judgement.excess)
     if named:
         mine = [one for one in facts.broken if one.generator == named[0]]
         test = max(mine, key=lambda one: one.judgement.excess)
     text = f"{test.generator}: {said(test.errors.output)} has {test.judgement.reason}"
-    name = facts.locations[named[0]].module if named else None
+    name = facts.places.locations[named[0]].module if named else None
     where = f"'{name}' ({module_type(facts, name)})" if name else f"the model's own code ({module_type(facts, '')})"
-    wrong = [str(one) for several in facts.alternatives.values() for one in several]
+    wrong = [str(one) for several in facts.places.alternatives.values() for one in several]
     if wrong:
         other = "" if name is None else f"; if the declaration is right, the first module to look at is {where}"
         return f"{text}; your test may be wrong: {wrong[0]}{other}"
@@ -111,7 +124,12 @@ def _labelled(name: str, label: Label, why: str) -> Check:
 def _end_to_end(test: Test) -> Check:
     name = f"{test.generator}: {test.errors.output}"
     if not test.acts:
-        return _labelled(name, "VACUOUS", f"no declared input changes under {test.generator}: nothing was tested")
+        why = f"no declared input changes under {test.generator}"
+        if test.moves:
+            why = (
+                f"{said(test.errors.output)} does not react to {', '.join(test.moves)}, all that {test.generator} moves"
+            )
+        return _labelled(name, "VACUOUS", f"{why}: nothing was tested")
     return _labelled(name, test.judgement.label, test.judgement.reason)
 
 
@@ -130,7 +148,7 @@ def _special(facts: Facts) -> list[Check]:
             found.append(_labelled(name, "BROKEN", f"{worst.generator}: {worst.judgement.reason}"))
         else:
             labels: list[Label] = [test.judgement.label for test in tests]
-            order: tuple[Label, ...] = ("EXACT", "FLOAT-LIMITED", "APPROXIMATE")
+            order: tuple[Label, ...] = ("EXACT", "FLOAT-LIMITED", "APPROXIMATE", "UNTESTED")
             label = max(labels, key=order.index)
             found.append(
                 _labelled(
@@ -143,7 +161,7 @@ def _special(facts: Facts) -> list[Check]:
 
 
 def _sizes(facts: Facts) -> list[Check]:
-    run = [(size, one) for size, one in facts.sizes if not one.problem]
+    run = [(size, one) for size, one in facts.forward.sizes if not one.problem]
     if len(run) < 2:
         return []
     bad = [size for size, one in run if one.broken]
@@ -155,7 +173,7 @@ def _sizes(facts: Facts) -> list[Check]:
 
 
 def _search(facts: Facts) -> list[Check]:
-    texts = [str(one) for several in facts.alternatives.values() for one in several]
+    texts = [str(one) for several in facts.places.alternatives.values() for one in several]
     return (
         [Check(name="is the test wrong?", verdict=Verdict.FAIL, reason="; ".join(dict.fromkeys(texts)))]
         if texts
@@ -165,16 +183,19 @@ def _search(facts: Facts) -> list[Check]:
 
 def _gradients(facts: Facts) -> list[Check]:
     found = []
-    tested = [test for test in facts.gradients if not test.problem]
+    tested = [test for test in facts.backward.gradients if not test.problem]
     for kind, title in (("inputs", "input gradients"), ("parameters", "parameter gradients")):
         errors = [(test.generator, one) for test in tested for one in getattr(test, kind)]
         if not errors:
             continue
-        generator, worst = max(errors, key=lambda pair: pair[1].excess)
-        if not worst.broken:
+        bad = [pair for pair in errors if pair[1].broken]
+        if not bad:
             text = f"covariant: largest relative error {max(one.relative for _, one in errors):.2g}"
-            found.append(_labelled(title, "EXACT", text))
+            loose = any(one.label == "APPROXIMATE" for _, one in errors)
+            text = f"{text}, within the declared budget {facts.options.budget:g}" if loose else text
+            found.append(_labelled(title, "APPROXIMATE" if loose else "EXACT", text))
             continue
+        generator, worst = max(bad, key=lambda pair: pair[1].excess)
         names = list(
             dict.fromkeys(one.name for _, one in sorted(errors, key=lambda pair: -pair[1].relative) if one.broken)
         )
@@ -184,14 +205,13 @@ def _gradients(facts: Facts) -> list[Check]:
         latent = kind == "parameters" and not facts.broken
         outcome = Verdict.PARTIAL if latent else Verdict.FAIL
         found.append(Check(name=title, verdict=outcome, reason=f"{text}; {LATENT}" if latent else text, label="BROKEN"))
-    for one in facts.differences:
-        label: Label = "BROKEN" if one.broken else "EXACT"
+    for one in facts.backward.differences:
+        label: Label = "BROKEN" if one.broken else "APPROXIMATE" if one.wrong else "EXACT"
         note = f" ({one.note})" if one.note else ""
         who = f" by {', '.join(one.names[:3])}" if one.names else ""
         pair = f"autograd{who} and finite differences" if one.of_autograd else "the two sides"
         text = f"{pair} differ by {one.relative:.2g} in {one.mismatches} of {one.directions} directions{note}"
         found.append(_labelled(f"finite differences: {one.what}", label, text))
-    found += [untested(part, why) for part, why in facts.untested.items()]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -84,7 +85,10 @@ class Test:
     generator: str
     errors: Errors
     judgement: Judgement
+    moves: tuple[str, ...] = ()
+    """Inputs that the elements change."""
     acts: bool = True
+    """The output reacts to one of them; otherwise nothing was tested."""
 
     @property
     def broken(self) -> bool:
@@ -92,45 +96,100 @@ class Test:
         return self.judgement.label == "BROKEN"
 
 
-@dataclass
-class Facts:
-    """The record of an audit; stages add to it in order."""
+@dataclass(frozen=True)
+class Guards:
+    """What was found out before anything was tested."""
 
-    subject: Subject
-    options: Options
-    name: str
-    guards: list[Check] = field(default_factory=list)
+    checks: tuple[Check, ...] = ()
     stopped: str = ""
     """Why nothing more was tested, if a guard made the rest meaningless."""
     stochastic: float = 0.0
     coupling: Coupling | None = None
     sensitivity: Sensitivity | None = None
-    spreads: dict[int, float] = field(default_factory=dict)
-    tests: list[Test] = field(default_factory=list)
-    special: list[Test] = field(default_factory=list)
+    spreads: Mapping[int, float] = field(default_factory=dict)
+    untested: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The end-to-end tests."""
+
+    tests: tuple[Test, ...] = ()
+    special: tuple[Test, ...] = ()
     angles: tuple[Tensor, list[Errors]] | None = None
-    adversary: list[Test] = field(default_factory=list)
-    sizes: list[tuple[int, Retest]] = field(default_factory=list)
-    alternatives: dict[str, list[Alternative]] = field(default_factory=dict)
-    locations: dict[str, Location] = field(default_factory=dict)
-    isolated: dict[str, list[Isolated]] = field(default_factory=dict)
-    gradients: list[GradientTest] = field(default_factory=list)
-    differences: list[DifferenceTest] = field(default_factory=list)
+    adversary: tuple[Test, ...] = ()
+    sizes: tuple[tuple[int, Retest], ...] = ()
+    untested: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where it breaks, and declarations under which it would not."""
+
+    alternatives: Mapping[str, list[Alternative]] = field(default_factory=dict)
+    locations: Mapping[str, Location] = field(default_factory=dict)
+    isolated: Mapping[str, list[Isolated]] = field(default_factory=dict)
+    untested: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The three gradient tests."""
+
+    gradients: tuple[GradientTest, ...] = ()
+    differences: tuple[DifferenceTest, ...] = ()
     wrong_backwards: tuple[str, ...] = ()
     """Modules whose backward pass is not the derivative of their forward pass."""
-    untested: dict[str, str] = field(default_factory=dict)
-    """Parts that could not be run, with the reason; never a pass."""
-    retests: list[Retest] = field(default_factory=list)
+    untested: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Again:
+    """The end-to-end test under other conditions."""
+
+    retests: tuple[Retest, ...] = ()
+    untested: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything an audit measured: one frozen part per stage, each made from those before it."""
+
+    subject: Subject
+    options: Options
+    name: str
+    guards: Guards = Guards()
+    forward: Forward = Forward()
+    places: Places = Places()
+    backward: Backward = Backward()
+    again: Again = Again()
+
+    @property
+    def untested(self) -> dict[str, str]:
+        """Parts that could not be run, with the reason; never a pass."""
+        parts = (self.guards, self.forward, self.places, self.backward, self.again)
+        return {name: why for part in parts for name, why in part.untested.items()}
+
+    @property
+    def tests(self) -> tuple[Test, ...]:
+        """Every output under every generator and under all of them together."""
+        return self.forward.tests
+
+    @property
+    def special(self) -> tuple[Test, ...]:
+        """Every output at the identity and at other special elements."""
+        return self.forward.special
 
     @property
     def wrong_backward(self) -> str:
-        """The first such module, "" if none was found, "(model)" for the model's own code."""
-        return (self.wrong_backwards[0] or "(model)") if self.wrong_backwards else ""
+        """The first module with a wrong backward pass, "" if none was found, "(model)" for the model's own code."""
+        wrong = self.backward.wrong_backwards
+        return (wrong[0] or "(model)") if wrong else ""
 
     @property
     def broken(self) -> list[Test]:
         """End-to-end tests that found a break, generators before special elements."""
-        return [test for test in [*self.tests, *self.special, *self.adversary] if test.broken]
+        return [test for test in [*self.tests, *self.special, *self.forward.adversary] if test.broken]
 
     @property
     def broken_generators(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,8 +13,9 @@ from assay.audits.symmetry.representations.base import Invariant
 from assay.audits.symmetry.subject import Subject, batch_size
 from assay.errors import expected
 from assay.probe import tree
+from assay.probe.containment import attempt
 from assay.probe.subject import Leaves, Precision
-from assay.probe.values import difference, jittered
+from assay.probe.values import difference, jittered, largest
 from assay.seeding import torch_generator
 
 
@@ -29,24 +30,25 @@ class Coupling:
     why: str
 
 
-def arrange(subject: Subject, sample: Any, inputs: int, *, stochastic: bool) -> Coupling:
-    """Sets ``rows`` and ``mergeable`` of the subject, and draws single inputs again if there is no batch axis."""
+def arrange(subject: Subject, sample: Any, inputs: int, *, stochastic: bool) -> tuple[Subject, Coupling]:
+    """The subject with what its axis 0 means, and single inputs drawn again if there is no batch axis."""
     reason = _no_batch_axis(subject)
     declared = subject.symmetry.batch
     if declared == 0 and reason:
         raise expected("axis 0 to be a batch axis, as declared by batch=0", given=reason, do="say batch=None")
     if reason is None and not stochastic:
-        subject.rows = True
-        coupling = _coupling(subject)
-        subject.rows = not coupling.coupled
-        subject.mergeable = subject.rows and _mergeable(subject)
+        batched = replace(subject, rows=True, _base={})
+        coupling = _coupling(batched)
+        rows = not coupling.coupled
+        mergeable = rows and _mergeable(batched)
+        fixed = rows and not mergeable and not _runs_with_fewer(batched)
     else:
-        subject.rows = reason is None
+        rows, mergeable, fixed = reason is None, False, False
         coupling = Coupling(False, False, 0.0, 0.0, reason or "the model is stochastic")
-    subject._base.clear()
-    if not subject.rows and callable(sample) and len(subject.cases) == 1:
-        _draw_singly(subject, sample, inputs)
-    return coupling
+    cases = subject.cases
+    if not rows and callable(sample) and len(cases) == 1:
+        cases = _drawn_singly(subject, sample, inputs)
+    return replace(subject, cases=cases, rows=rows, mergeable=mergeable, fixed_batch=fixed, _base={}), coupling
 
 
 def _no_batch_axis(subject: Subject) -> str | None:
@@ -95,7 +97,7 @@ def _coupling(subject: Subject) -> Coupling:
             rough = difference(subject.base(0, "low")[index][:half], before[index][:half])
             floor = max(floor, float(rough.abs().max()))
         else:
-            floor = max(floor, 64 * torch.finfo(subject.low_dtype).eps * float(before[index].abs().max()))
+            floor = max(floor, 64 * torch.finfo(subject.low_dtype).eps * largest(before[index]))
     return Coupling(True, change > floor, change, floor, "other rows were replaced")
 
 
@@ -113,7 +115,7 @@ def _mergeable(subject: Subject) -> bool:
         if len(double[index]) != 2 * size:
             return False
         gap = difference(double[index], torch.cat([once[index]] * 2)).abs().max()
-        limit = torch.finfo(subject.low_dtype).eps * float(once[index].abs().max())
+        limit = torch.finfo(subject.low_dtype).eps * largest(once[index])
         if not (float(gap) <= 64 * limit or bool(torch.isnan(gap))):
             return False
     return True
@@ -123,7 +125,17 @@ def _rowwise(a: Leaves, b: Leaves, size: int, join: Callable[[Tensor, Tensor], T
     return [join(x, y) if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x, y in zip(a, b, strict=True)]
 
 
-def _draw_singly(subject: Subject, sample: Any, inputs: int) -> None:
+def _runs_with_fewer(subject: Subject) -> bool:
+    """Whether the model takes another number of rows: exported models and hand-written shapes do not."""
+    size = batch_size(subject.cases[0], subject.inputs)
+    if size < 2:
+        return True
+    fewer = [x[: size // 2] if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x in subject.cases[0]]
+    found = attempt(lambda: subject.values(fewer, "low")).value
+    return found is not None and all(y.ndim and len(y) == size // 2 for y in (found[i] for i in subject.tested))
+
+
+def _drawn_singly(subject: Subject, sample: Any, inputs: int) -> list[Leaves]:
     """Without a batch axis each draw of the sample is one input; they may differ in size."""
     generator = torch_generator(subject.seed, "inputs")
-    subject.cases = [[leaf for _, leaf in tree.leaves(sample(1, generator))] for _ in range(inputs)]
+    return [[leaf for _, leaf in tree.leaves(sample(1, generator))] for _ in range(inputs)]

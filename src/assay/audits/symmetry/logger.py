@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from assay.audits.symmetry.facts import Facts, Options
+from assay.audits.symmetry.facts import Options
 from assay.audits.symmetry.spec import Symmetry
-from assay.audits.symmetry.stages import run_end_to_end, run_guards
+from assay.audits.symmetry.stages import run_forward
 from assay.audits.symmetry.subject import prepare
 from assay.errors import expected
 from assay.probe.copies import untouched_random_state
@@ -70,10 +70,7 @@ class EquivarianceLogger:
             subject = prepare(
                 model, self.sample, self.symmetry, seed=self.options.seed, inputs=self.options.inputs, call=self.call
             )
-            facts = Facts(subject, self.options, type(model).__name__)
-            run_guards(facts, self.sample)
-            if not facts.stopped:
-                run_end_to_end(facts)
+            facts = run_forward(subject, self.options, type(model).__name__, self.sample)
         names = [f"{test.generator}, {test.errors.output}" for test in facts.tests]
         errors = {name: test.judgement.worst for name, test in zip(names, facts.tests, strict=True)}
         labels: dict[str, str] = {name: test.judgement.label for name, test in zip(names, facts.tests, strict=True)}

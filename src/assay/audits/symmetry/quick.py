@@ -35,6 +35,7 @@ class Options(TypedDict, total=False):
     training_steps: int
     adversarial: int
     call: Callable[[nn.Module, Any], Any] | None
+    twin: nn.Module | None
     name: str | None
 
 

@@ -1,236 +1,248 @@
-"""The order of an audit: guards, end to end, search, localisation, gradients, robustness. Measures, decides nothing."""
+"""The order of an audit: guards, end to end, places, gradients, conditions. Measures, decides nothing.
+
+Each stage makes one frozen part of the facts from those before it. What raises is UNTESTED with its reason, and the
+other stages go on.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from assay.audits.symmetry import layout
-from assay.audits.symmetry.facts import EVERYTHING, Facts, Test
-from assay.audits.symmetry.groups.base import Draw, Group
+from assay.audits.symmetry.drawing import FEW, ROWS, drawing, few, take_rows, worst_pairs
+from assay.audits.symmetry.facts import EVERYTHING, Again, Backward, Facts, Forward, Guards, Options, Places, Test
+from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.locate.isolate import isolate
 from assay.audits.symmetry.locate.localise import locate
 from assay.audits.symmetry.measure import differences, guards, robustness
 from assay.audits.symmetry.measure.backward import wrong_backwards
-from assay.audits.symmetry.measure.endtoend import Errors, measure, output_spreads
+from assay.audits.symmetry.measure.endtoend import Errors, measure, output_spreads, shape_errors
 from assay.audits.symmetry.measure.gradients import gradient_test
 from assay.audits.symmetry.measure.search import alternatives
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
-from assay.audits.symmetry.subject import Subject
+from assay.audits.symmetry.subject import ShapeChanged, Subject
 from assay.probe.containment import told
 from assay.probe.subject import Leaves
 from assay.results import Verdict
-from assay.seeding import torch_generator
 
-FEW = 4
-"""Elements in the expensive parts (gradients, localisation, search, retests)."""
-ROWS = 4
-"""Inputs in the expensive parts."""
+T = TypeVar("T")
 
 
-def run(facts: Facts, sample: Any) -> None:
+def run(subject: Subject, options: Options, name: str, sample: Any) -> Facts:
     """All stages in order; a guard that makes the rest meaningless stops it."""
-    run_guards(facts, sample)
-    if facts.stopped:
-        return
-    run_end_to_end(facts)
-    if any(test.judgement.excess == math.inf and test.errors.not_finite for test in facts.tests):
-        return
-    run_search(facts)
-    run_localisation(facts)
-    run_gradients(facts)
-    run_robustness(facts)
+    facts = run_forward(subject, options, name, sample)
+    if facts.guards.stopped or any(math.isinf(t.judgement.excess) and t.errors.not_finite for t in facts.tests):
+        return facts
+    facts = dataclasses.replace(facts, places=run_places(facts))
+    facts = dataclasses.replace(facts, backward=run_gradients(facts))
+    return dataclasses.replace(facts, again=run_again(facts))
 
 
-def run_guards(facts: Facts, sample: Any) -> None:
-    """Self-test, determinism, finiteness, batch coupling, identity, sensitivity."""
-    subject = facts.subject
-    facts.guards.append(guards.self_test_check(guards.self_tests(subject), subject.group()))
-    if facts.guards[-1].verdict is Verdict.ERROR:
-        facts.stopped = facts.guards[-1].reason
-        return
-    facts.stochastic = guards.is_stochastic(subject)
-    reproducible = True
-    if facts.stochastic:
+def run_forward(subject: Subject, options: Options, name: str, sample: Any) -> Facts:
+    """Guards and end-to-end tests only: what a comparison of two models and a training log need."""
+    subject, found, identity = run_guards(subject, options, sample)
+    facts = Facts(subject, options, name, guards=found)
+    return facts if found.stopped else dataclasses.replace(facts, forward=run_end_to_end(facts, identity))
+
+
+class Attempts:
+    """Runs parts of a stage and keeps the reasons of those that raised."""
+
+    def __init__(self) -> None:
+        self.untested: dict[str, str] = {}
+
+    def __call__(self, part: str, job: Callable[[], T]) -> T | None:
+        """What ``job`` returns, or None with the reason noted."""
+        try:
+            return job()
+        except Exception as error:  # whatever a model raises under a test it was not written for
+            self.untested.setdefault(part, told(error))
+            return None
+
+
+def run_guards(subject: Subject, options: Options, sample: Any) -> tuple[Subject, Guards, tuple[Test, ...]]:
+    """Self-test, determinism, finiteness, batch coupling, identity, sensitivity; the subject as it is to be tested."""
+    checks = [guards.self_test_check(guards.self_tests(subject), subject.group())]
+    if checks[-1].verdict is Verdict.ERROR:
+        return subject, Guards(tuple(checks), checks[-1].reason), ()
+    problem = guards.twin_check(subject)
+    if problem is not None:
+        checks.append(problem)
+        if problem.verdict is Verdict.ERROR:
+            return subject, Guards(tuple(checks), problem.reason), ()
+    mode = guards.mode_check(subject.model)
+    checks += [mode] if mode is not None else []
+    stochastic, reproducible = guards.is_stochastic(subject), True
+    if stochastic:
         # Noise drawn in two dtypes is two noises: only one precision is compared with itself.
-        subject.common_noise, subject._base, subject.high = True, {}, None
-        subject.high_problem = "its noise differs between dtypes"
+        why = "its noise differs between dtypes"
+        subject = dataclasses.replace(subject, common_noise=True, high=None, high_problem=why, _base={})
         reproducible = not guards.is_stochastic(subject)
-    facts.guards.append(guards.determinism_check(facts.stochastic, reproducible))
-    facts.guards.append(guards.finiteness_check(subject))
-    if facts.guards[-1].verdict is Verdict.FAIL or not reproducible:
-        facts.stopped = facts.guards[-1].reason if reproducible else facts.guards[-2].reason
-        return
-    facts.coupling = layout.arrange(subject, sample, facts.options.inputs, stochastic=bool(facts.stochastic))
-    _keep_rows(subject, facts.options.inputs)
-    facts.guards.append(guards.coupling_check(facts.coupling, subject.symmetry.batch))
-    facts.spreads = output_spreads(subject)
-    facts.special += _judged(facts, "identity", lambda group: group.identity())
-    if facts.options.on("sensitivity"):
-        facts.sensitivity = guards.sensitivity(subject)
+    checks.append(guards.determinism_check(stochastic, reproducible))
+    finite = guards.finiteness_check(subject)
+    checks.append(finite)
+    if finite.verdict is Verdict.FAIL or not reproducible:
+        stopped = finite.reason if reproducible else checks[-2].reason
+        return subject, Guards(tuple(checks), stopped, stochastic), ()
+    subject, coupling = layout.arrange(subject, sample, options.inputs, stochastic=bool(stochastic))
+    subject = _with_fewer_rows(subject, options.inputs)
+    checks.append(guards.coupling_check(coupling, subject.symmetry.batch))
+    tried = Attempts()
+    spreads = tried("spread of the outputs", lambda: output_spreads(subject)) or {}
+    reacts = None
+    if options.on("sensitivity"):
+        reacts = tried("sensitivity", lambda: guards.sensitivity(subject))
+    found = Guards(tuple(checks), "", stochastic, coupling, reacts, spreads, tried.untested)
+    facts = Facts(subject, options, "", guards=found)
+    identity = tried("identity", lambda: _judged(facts, "identity", lambda group: group.identity())) or []
+    return subject, found, tuple(identity)
 
 
-def run_end_to_end(facts: Facts) -> None:
+def run_end_to_end(facts: Facts, identity: tuple[Test, ...]) -> Forward:
     """Every generator, the whole group, special elements, angles and, if asked for, an adversary."""
-    group, count = facts.subject.group(), facts.options.transforms
-    names = list(group.generators())
+    group, options, tried = facts.subject.group(), facts.options, Attempts()
+    names = [*group.generators()]
+    names += [EVERYTHING] if len(names) > 1 else []
+    tests: list[Test] = []
     for name in names:
-        facts.tests += _judged(facts, name, _drawing(facts, name, count))
-    if len(names) > 1:
-        facts.tests += _judged(facts, EVERYTHING, _drawing(facts, EVERYTHING, count))
-    if facts.options.on("special"):
-        for name in group.special():
-            if name != "identity":
-                facts.special += _judged(facts, f"special: {name}", _special(name))
+        tests += tried(f"end to end: {name}", partial(_judged, facts, name, drawing(facts, name))) or []
+    special, angles = list(identity), None
+    if options.on("special"):
+        for name in [name for name in group.special() if name != "identity"]:
+            special += tried("special", partial(_judged, facts, f"special: {name}", _special(name))) or []
         steps = torch.linspace(0, 2 * math.pi, 25, dtype=torch.float64)
         if group.turned(steps) is not None:
-            facts.angles = (steps, _at_angles(facts, steps))
-    if facts.options.adversarial:
+            angles = tried("angles", lambda: (steps, _at_angles(facts, steps)))
+    forward = Forward(tuple(tests), tuple(special), angles)
+    facts = dataclasses.replace(facts, forward=forward)
+    adversary: list[Test] = []
+    if options.adversarial:
         from assay.audits.symmetry.measure.adversary import attack
 
-        facts.adversary = attack(facts)
-    if facts.options.on("sizes") and not facts.stochastic:
-        name = facts.broken_generators[0] if facts.broken_generators else EVERYTHING if len(names) > 1 else names[0]
-        facts.sizes = robustness.size_sweep(facts.subject, few(facts, name), facts.options.budget)
+        adversary = tried("adversary", lambda: attack(facts)) or []
+    sizes: list[tuple[int, robustness.Retest]] = []
+    if options.on("sizes") and not facts.guards.stochastic:
+        name = facts.broken_generators[0] if facts.broken_generators else names[-1]
+        sweep = partial(robustness.size_sweep, facts.subject, few(facts, name), options.budget)
+        sizes = tried("sizes", sweep) or []
+    return dataclasses.replace(forward, adversary=tuple(adversary), sizes=tuple(sizes), untested=tried.untested)
 
 
-def run_search(facts: Facts) -> None:
-    """Alternatives under which a broken generator holds."""
-    if not facts.options.on("search") or facts.stochastic:
-        return
-    for name in facts.broken_generators:
-        outputs = [test.errors.output for test in facts.tests if test.generator == name and test.broken]
-        case, rows, elements = worst_pairs(facts, name)
-        leaves = take_rows(facts.subject, case, rows[:FEW])
-        facts.alternatives[name] = alternatives(facts.subject, leaves, elements, outputs)
+def run_places(facts: Facts) -> Places:
+    """Other declarations that fit, A to D for every broken generator.
 
-
-def run_localisation(facts: Facts) -> None:
-    """A to D for every broken generator; of a clean model A and B for its first one, to show the depth profile."""
-    if not facts.options.on("localise") or facts.stochastic:
-        return
-    subject = facts.subject
+    Of a clean model A and B for its first generator, to show the depth profile.
+    """
+    if facts.guards.stochastic:
+        return Places()
+    subject, tried, found = facts.subject, Attempts(), Places({}, {}, {})
     broken = facts.broken_generators
+    for name in broken if facts.options.on("search") else ():
+        tests = [test for test in facts.tests if test.generator == name and test.broken]
+        # Where outputs jump, rounding says nothing about which declaration fits.
+        outputs = [test.errors.output for test in tests if not test.errors.jump]
+
+        def search(name: str = name, outputs: list[str] = outputs) -> Any:
+            case, rows, elements = worst_pairs(facts, name)
+            return alternatives(subject, take_rows(subject, case, rows[:FEW]), elements, outputs)
+
+        if outputs:
+            found = dataclasses.replace(found, alternatives={**found.alternatives, name: tried("search", search) or []})
+    if not facts.options.on("localise"):
+        return dataclasses.replace(found, untested=tried.untested)
     for name in broken or list(subject.group().generators())[:1]:
-        case, rows, elements = worst_pairs(facts, name)
-        location = locate(subject, name, case, rows, elements)
-        facts.locations[name] = location
-        if broken:
-            leaves = take_rows(subject, case, rows)
-            facts.isolated[name] = isolate(subject, leaves, elements[0], subject.group(case))
+        found = _located(facts, found, name, tried, deep=bool(broken))
+    return dataclasses.replace(found, untested=tried.untested)
 
 
-def run_gradients(facts: Facts) -> None:
-    """The three gradient tests."""
+def _located(facts: Facts, found: Places, name: str, tried: Attempts, *, deep: bool) -> Places:
     subject = facts.subject
-    if facts.stochastic:
-        facts.untested["gradients"] = "the model is stochastic"
-        return
+    if not any(test.generator == name for test in facts.tests):
+        return found
+    case, rows, elements = worst_pairs(facts, name)
+    location = tried("localise", lambda: locate(subject, name, case, rows, elements))
+    if location is None:
+        return found
+    found = dataclasses.replace(found, locations={**found.locations, name: location})
+    if not deep:
+        return found
+    leaves, group = take_rows(subject, case, rows), subject.group(case)
+    alone = tried("isolate", lambda: isolate(subject, leaves, elements[0], group)) or []
+    return dataclasses.replace(found, isolated={**found.isolated, name: alone})
+
+
+def run_gradients(facts: Facts) -> Backward:
+    """The three gradient tests."""
+    subject, options, tried = facts.subject, facts.options, Attempts()
+    if facts.guards.stochastic:
+        return Backward(untested={"gradients": "the model is stochastic"})
     leaves = take_rows(subject, 0, list(range(min(ROWS, subject.batch(0)))))
-    if facts.options.on("gradients"):
+    gradients = []
+    if options.on("gradients"):
         for name in subject.group().generators():
             elements = few(facts, name)(subject.group())
-            try:
-                facts.gradients.append(gradient_test(subject, name, elements, leaves))
-            except RuntimeError as error:
-                facts.untested["gradients"] = told(error)
-        problems = [test.problem for test in facts.gradients if test.problem]
+
+            def test(name: str = name, elements: Elements = elements) -> Any:
+                return gradient_test(subject, name, elements, leaves, budget=options.budget)
+
+            found = tried("gradients", test)
+            gradients += [found] if found is not None else []
+        problems = [one.problem for one in gradients if one.problem]
         if problems:
-            facts.untested["gradients"] = problems[0]
-    if facts.options.on("differences"):
-        _run_differences(facts, leaves)
-    wrong = [one.broken for test in facts.gradients for one in test.inputs]
-    wrong += [one.broken and one.of_autograd for one in facts.differences]
-    if any(wrong) and not facts.broken and facts.options.on("localise"):
-        facts.wrong_backwards = wrong_backwards(subject, leaves)
+            tried.untested["gradients"] = problems[0]
+    quotients = _differences(facts, leaves, tried) if options.on("differences") else []
+    wrong = [one.broken for test in gradients for one in test.inputs]
+    wrong += [one.broken and one.of_autograd for one in quotients]
+    guilty: tuple[str, ...] = ()
+    if any(wrong) and not facts.broken and options.on("localise"):
+        guilty = tried("place of the wrong gradient", lambda: wrong_backwards(subject, leaves)) or ()
+    return Backward(tuple(gradients), tuple(quotients), guilty, tried.untested)
 
 
-def _run_differences(facts: Facts, leaves: Leaves) -> None:
-    subject = facts.subject
-    jobs: list[Callable[[], differences.DifferenceTest | str]] = [
-        lambda: differences.input_differences(subject, leaves),
-        lambda: differences.parameter_differences(subject, leaves),
+def _differences(facts: Facts, leaves: Leaves, tried: Attempts) -> list[differences.DifferenceTest]:
+    subject, names = facts.subject, force_names(facts.subject)
+    jobs: list[differences.Test] = [
+        lambda x: differences.input_differences(subject, x),
+        lambda x: differences.parameter_differences(subject, x),
     ]
-    names = force_names(subject)
     if names is not None:
-        jobs.append(lambda: differences.force_differences(subject, leaves, names))
+        jobs.append(lambda x: differences.force_differences(subject, x, names))
+    found: list[differences.DifferenceTest] = []
+    reasons = Attempts()
     for job in jobs:
-        try:
-            found = job()
-        except RuntimeError as error:
-            found = told(error)
-        if isinstance(found, str):
-            facts.untested.setdefault("differences", found)
-        else:
-            facts.differences.append(found)
-    if facts.differences:
-        facts.untested.pop("differences", None)
+        one = reasons("differences", partial(differences.at_a_smooth_point, job, subject, leaves))
+        if isinstance(one, differences.DifferenceTest):
+            found.append(dataclasses.replace(one, budget=facts.options.budget))
+        elif one:
+            reasons.untested.setdefault("differences", one)
+    if not found:
+        tried.untested.update(reasons.untested)
+    return found
 
 
-def run_robustness(facts: Facts) -> None:
+def run_again(facts: Facts) -> Again:
     """Jittered weights, train mode, after training; only where the model as it is holds."""
-    if facts.broken or facts.stochastic:
-        return
-    names = list(facts.subject.group().generators())
+    if facts.broken or facts.guards.stochastic:
+        return Again()
+    names, options, tried = list(facts.subject.group().generators()), facts.options, Attempts()
     draw = few(facts, EVERYTHING if len(names) > 1 else names[0])
-    args = (facts.subject, draw, facts.spreads, facts.options.budget)
+    given = (facts.subject, draw, dict(facts.guards.spreads), options.budget)
     found: list[robustness.Retest | None] = []
-    if facts.options.on("jitter"):
-        found.append(robustness.jittered_weights(*args))
-    if facts.options.on("train-mode"):
-        found.append(robustness.train_mode(*args))
-    if facts.options.on("training") and facts.options.training_steps:
-        found.append(robustness.after_training(*args, facts.options.training_steps))
-    facts.retests += [one for one in found if one is not None]
-
-
-def drawn(facts: Facts, group: Group, name: str, count: int) -> Elements:
-    """The elements of a generator (or of the whole group) an audit uses: the same for the same seed."""
-    random = torch_generator(facts.options.seed, "elements", name)
-    if name == EVERYTHING:
-        every = group.elements()
-        return group.sample(count, random) if every is None or every.count > count else every
-    draw: Draw = group.generators()[name]
-    return draw(count, random)
-
-
-def few(facts: Facts, name: str, count: int = FEW) -> Callable[[Group], Elements]:
-    """A few elements of a generator."""
-    return _drawing(facts, name, count)
-
-
-def worst_pairs(facts: Facts, name: str) -> tuple[int, list[int], Elements]:
-    """The case, the rows and the elements where a generator fails worst: a rare defect is looked for where it shows."""
-    subject = facts.subject
-    tests = [test for test in facts.tests if test.generator == name]
-    errors = max(tests, key=lambda test: test.judgement.excess).errors
-    ratio = torch.nan_to_num(errors.best / errors.floor, nan=0.0)
-    order = ratio.argsort(descending=True)
-    clusters = list(dict.fromkeys(errors.cluster[order].tolist()))
-    case = 0
-    if len(subject.cases) > 1:
-        case, rows = int(clusters[0]), [0]
-    else:
-        rows = [int(c) for c in clusters[:ROWS]]
-    mine = order[errors.cluster[order] == clusters[0]]
-    numbers = list(dict.fromkeys(errors.element[mine].tolist()))[:3]
-    elements = drawn(facts, subject.group(case), name, facts.options.transforms)
-    return case, rows, elements[torch.tensor(numbers)]
-
-
-def take_rows(subject: Subject, case: int, rows: list[int]) -> Leaves:
-    """Some rows of a case; the whole case if it has no batch axis."""
-    leaves = subject.cases[case]
-    if not subject.rows:
-        return leaves
-    size = subject.batch(case)
-    return [x[rows] if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x in leaves]
+    if options.on("jitter"):
+        found.append(tried("jitter", lambda: robustness.jittered_weights(*given)))
+    if options.on("train-mode"):
+        found += tried("train-mode", lambda: robustness.train_mode(*given)) or []
+    if options.on("training") and options.training_steps:
+        found.append(tried("training", lambda: robustness.after_training(*given, options.training_steps)))
+    return Again(tuple(one for one in found if one is not None), tried.untested)
 
 
 def force_names(subject: Subject) -> tuple[str, str, str] | None:
@@ -244,10 +256,6 @@ def force_names(subject: Subject) -> tuple[str, str, str] | None:
     return None
 
 
-def _drawing(facts: Facts, name: str, count: int) -> Callable[[Group], Elements]:
-    return lambda group: drawn(facts, group, name, count)
-
-
 def _special(name: str) -> Callable[[Group], Elements]:
     return lambda group: group.special()[name]
 
@@ -256,25 +264,35 @@ def _at_angles(facts: Facts, steps: Tensor) -> list[Errors]:
     """For the picture: float64 at every angle, so a few inputs only."""
     rows = list(range(min(ROWS, facts.subject.batch(0))))
     small = dataclasses.replace(facts.subject, cases=[take_rows(facts.subject, 0, rows)], _base={})
-    return measure(small, lambda g: _present(g.turned(steps)), spreads=facts.spreads, everywhere=True)
+
+    def turned(group: Group) -> Elements:
+        elements = group.turned(steps)
+        assert elements is not None
+        return elements
+
+    return measure(small, turned, spreads=dict(facts.guards.spreads), everywhere=True)
 
 
 def _judged(facts: Facts, name: str, draw: Callable[[Group], Elements]) -> list[Test]:
-    errors = measure(facts.subject, draw, spreads=facts.spreads)
-    acts = name == "identity" or guards.moved_by(facts.subject, draw)
-    return [Test(name, one, _judge(facts, one), acts) for one in errors]
+    subject = facts.subject
+    moves = guards.moved_by(subject, draw)
+    try:
+        errors = measure(subject, draw, spreads=dict(facts.guards.spreads))
+    except ShapeChanged as change:
+        errors = shape_errors(subject, change, facts.guards.spreads)
+        excess = 1 / torch.finfo(subject.low_dtype).eps
+        judged = [Judgement("BROKEN", excess, excess, None, 1.0, change.shapes) for _ in errors]
+    else:
+        judged = [judge(one, low_dtype=subject.low_dtype, budget=facts.options.budget) for one in errors]
+    reacts = facts.guards.sensitivity
+    found = []
+    for one, verdict in zip(errors, judged, strict=True):
+        acts = name == "identity" or (bool(moves) and (reacts is None or reacts.reacts_to(one.output, moves)))
+        found.append(Test(name, one, verdict, moves, acts))
+    return found
 
 
-def _judge(facts: Facts, errors: Errors) -> Judgement:
-    return judge(errors, low_dtype=facts.subject.low_dtype, budget=facts.options.budget)
-
-
-def _keep_rows(subject: Subject, count: int) -> None:
-    if subject.rows and subject.batch(0) > count:
-        subject.cases[0] = take_rows(subject, 0, list(range(count)))
-        subject._base.clear()
-
-
-def _present(elements: Elements | None) -> Elements:
-    assert elements is not None
-    return elements
+def _with_fewer_rows(subject: Subject, count: int) -> Subject:
+    if not subject.rows or subject.fixed_batch or subject.batch(0) <= count:
+        return subject
+    return dataclasses.replace(subject, cases=[take_rows(subject, 0, list(range(count)))], _base={})

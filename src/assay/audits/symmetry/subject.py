@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from assay.audits.symmetry.spec import Symmetry, match
 from assay.errors import expected
 from assay.probe import subject as probing
 from assay.probe import tree
+from assay.probe.copies import duplicate
 from assay.probe.subject import Call, Leaves, Precision, Probe
 from assay.probe.values import exact
 
@@ -34,6 +35,10 @@ class Subject(Probe):
     """Axis 0 of every input and output is a batch of independent inputs."""
     mergeable: bool = False
     """Several transformed batches may be put behind each other into one."""
+    fixed_batch: bool = False
+    """The model takes this number of rows and no other."""
+    given_twin: bool = False
+    """The float64 version is the user's own."""
 
     @property
     def tested(self) -> list[int]:
@@ -74,12 +79,16 @@ class Subject(Probe):
         return moved
 
     def over(self, leaves: Leaves, elements: Elements, precision: Precision) -> list[Tensor]:
-        """Outputs at every transformed input, each [n, *shape], in as few passes as the cache allows."""
-        step = self.chunk(self.rows_of(leaves))
-        pieces = []
-        for start in range(0, elements.count, step):
-            pieces.append(self._chunk_over(leaves, elements[start : start + step], precision))
+        """Outputs at every transformed input, each [n, *shape]; for a few elements, since all of them are kept."""
+        pieces = [self._chunk_over(leaves, some, precision) for some in self.chunks(leaves, elements)]
+        self._check_shapes([[y[0] for y in outputs] for outputs in pieces])
         return [torch.cat(parts) for parts in zip(*pieces, strict=True)]
+
+    def chunks(self, leaves: Leaves, elements: Elements) -> Iterator[Elements]:
+        """The elements in groups that go into one pass; what a group returns is used up before the next one is run."""
+        step = self.chunk(self.rows_of(leaves))
+        for start in range(0, elements.count, step):
+            yield elements[start : start + step]
 
     def chunk(self, batch: int) -> int:
         """How many transformations go into one pass: as many as keep the activations within the cache."""
@@ -122,12 +131,19 @@ class ShapeChanged(RuntimeError):
     """An output has another shape at gx than at hx: no representation does that, so the symmetry is broken."""
 
     def __init__(self, output: str, first: tuple[int, ...], other: tuple[int, ...]) -> None:
-        super().__init__(f"{tree.said(output)} has shape {first} at one element and {other} at another")
-        self.output = output
+        self.output, self.shapes = output, f"shape {first} at one element and {other} at another"
+        super().__init__(f"{tree.said(output)} has {self.shapes}")
 
 
 def prepare(
-    model: nn.Module, sample: Any, symmetry: Symmetry, *, seed: int, inputs: int, call: Call | None = None
+    model: nn.Module,
+    sample: Any,
+    symmetry: Symmetry,
+    *,
+    seed: int,
+    inputs: int,
+    call: Call | None = None,
+    twin: nn.Module | None = None,
 ) -> Subject:
     """The subject of an audit: copies in two precisions, inputs checked, structure of the outputs known."""
     probing.check_module(model)
@@ -138,11 +154,13 @@ def prepare(
         probing.check_inputs(case, names)
         _check_representations(case, reps, symmetry)
     copies = probing.copies(model, template, cases)
-    subject = Subject(
-        template=template, cases=cases, call=call, seed=seed, symmetry=symmetry, inputs=reps, **copies
-    )
+    subject = Subject(template=template, cases=cases, call=call, seed=seed, symmetry=symmetry, inputs=reps, **copies)
     _declare_outputs(subject, probing.learn_outputs(subject))
-    probing.add_high(subject)
+    if twin is None:
+        probing.add_high(subject)
+    else:
+        probing.check_module(twin)
+        subject.high, subject.given_twin = duplicate(twin, dtype=torch.float64), True
     return subject
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.audits.symmetry.facts import RARE, Facts, Options, Test
 from assay.audits.symmetry.measure.endtoend import Errors
 from assay.audits.symmetry.spec import Symmetry
-from assay.audits.symmetry.stages import run_end_to_end, run_guards
+from assay.audits.symmetry.stages import run_forward
 from assay.audits.symmetry.subject import prepare
 from assay.probe.copies import untouched_random_state
 from assay.results import Check, Finding, Interval, Measurement, Table, Verdict
@@ -46,7 +46,7 @@ def against(
     with untouched_random_state():
         before, after = (_measured(model, sample, symmetry, options, call) for model in (old, new))
     checks = [*_checks("old", before), *_checks("new", after)]
-    stopped = after.stopped or before.stopped
+    stopped = after.guards.stopped or before.guards.stopped
     if stopped:
         verdict, reason, found, table = Verdict.INCONCLUSIVE, stopped, [], None
     else:
@@ -97,15 +97,11 @@ def _log_errors(errors: Errors, cluster: int, elements: set[int], shrink: float)
 
 def _measured(model: nn.Module, sample: Any, symmetry: Symmetry, options: Options, call: Any) -> Facts:
     subject = prepare(model, sample, symmetry, seed=options.seed, inputs=options.inputs, call=call)
-    facts = Facts(subject, options, type(model).__name__)
-    run_guards(facts, sample)
-    if not facts.stopped:
-        run_end_to_end(facts)
-    return facts
+    return run_forward(subject, options, type(model).__name__, sample)
 
 
 def _checks(which: str, facts: Facts) -> list[Check]:
-    found = [check.model_copy(update={"name": f"{which}: {check.name}"}) for check in facts.guards]
+    found = [check.model_copy(update={"name": f"{which}: {check.name}"}) for check in facts.guards.checks]
     for test in facts.tests:
         name = f"{which}: {test.generator}: {test.errors.output}"
         judged = test.judgement
@@ -115,7 +111,9 @@ def _checks(which: str, facts: Facts) -> list[Check]:
 
 def _decide(before: Facts, after: Facts, found: list[Measurement]) -> tuple[Verdict, str]:
     was, now = bool(before.broken), bool(after.broken)
-    if after.sensitivity is not None and (after.sensitivity.dead_outputs or after.sensitivity.dead_inputs):
+    if after.guards.sensitivity is not None and (
+        after.guards.sensitivity.dead_outputs or after.guards.sensitivity.dead_inputs
+    ):
         return Verdict.INCONCLUSIVE, "the new model no longer reacts to an input: its symmetry is vacuous"
     largest = min(found, key=lambda one: one.value or 0.0)
     change = f"{largest.value:+.1f} decades ({largest.name.split(', ', 1)[1]})"

@@ -47,7 +47,7 @@ def module_cause(facts: Facts, location: Location | None) -> Signature | None:
     if location is None or location.first is None or location.first.event.kind == "enter":
         return None
     module = dict(facts.subject.model.named_modules()).get(location.first.event.module)
-    moving = set(moving_parts(location.elements, facts.subject.group()))
+    moving = set(moving_parts(location.elements, location.group))
     if isinstance(module, NONLINEAR) and moving & {"sign", "time"}:
         return Signature(
             "Nonlinearity is not odd",

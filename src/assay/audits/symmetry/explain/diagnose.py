@@ -15,8 +15,9 @@ from assay.audits.symmetry.facts import EVERYTHING, Facts
 from assay.audits.symmetry.locate.isolate import MOST_MODULES
 from assay.audits.symmetry.locate.localise import CLOSE, Location
 from assay.audits.symmetry.locate.residual import edge_map, is_ring
-from assay.audits.symmetry.measure.tolerance import ESTIMATE_SAFETY
+from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY
 from assay.audits.symmetry.present.scripts import script
+from assay.probe.tree import said
 from assay.results import Issue
 
 RARE = 0.2
@@ -26,12 +27,14 @@ Severity = Literal["high", "medium", "low"]
 
 def issues(facts: Facts) -> list[Issue]:
     """Diagnosed defects, the most certain first: a wrong test before a wrong model."""
-    if facts.stopped:
+    if facts.guards.stopped:
         return list(_stopped(facts))
     rules: tuple[Callable[[Facts], Iterable[Issue]], ...] = (
         _wrong_test,
         _stochastic,
         _coupled,
+        _shapes,
+        _jumps,
         _broken_modules,
         _size_parity,
         _gradient_only,
@@ -56,22 +59,24 @@ def limitations(facts: Facts) -> list[str]:
             f"rounding, and only {ESTIMATE_SAFETY:g} times the estimate, a factor set by hand, is called broken: small "
             "breaks may hide in it"
         )
-    if not subject.rows and len(subject.cases) == 1 and not facts.stopped:
+    if not subject.rows and len(subject.cases) == 1 and not facts.guards.stopped:
         found.append("one input only: nothing can be said about other inputs; give a list of inputs or a callable")
-    fixed = [one for _, one in facts.sizes if one.problem]
+    fixed = [one for _, one in facts.forward.sizes if one.problem]
     if fixed:
         found.append(f"some image sizes do not run ({fixed[0].problem}): the sweep over sizes is incomplete")
-    if not facts.options.adversarial and not facts.stopped:
+    if not facts.options.adversarial and not facts.guards.stopped:
         found.append("inputs and elements were drawn at random; adversarial=N searches for worse ones")
-    if any(len(results) >= MOST_MODULES for results in facts.isolated.values()):
+    if any(len(results) >= MOST_MODULES for results in facts.places.isolated.values()):
         found.append(f"only the first {MOST_MODULES} module calls were tested in isolation and by restoration (C, D)")
-    excused = [p.event.label for one in facts.locations.values() for p in one.places if p.consistent and not p.fits]
+    excused = [
+        p.event.label for one in facts.places.locations.values() for p in one.places if p.consistent and not p.fits
+    ]
     if excused:
         found.append(
             f"no known representation describes the features of {', '.join(dict.fromkeys(excused[:3]))}; they were "
             f"excused because they keep inner products and no candidate comes within {CLOSE:g} (set by hand)"
         )
-    if facts.locations and facts.broken:
+    if facts.places.locations and facts.broken:
         found.append("operations outside modules are blamed on the module whose code runs them")
     return found
 
@@ -88,43 +93,61 @@ def _issue(facts: Facts, signature: Signature, location: str, severity: Severity
 
 
 def _stopped(facts: Facts) -> Iterable[Issue]:
-    last = facts.guards[-1]
+    last = facts.guards.checks[-1]
     if last.name == "self-test":
         yield _issue(facts, signatures.WRONG_TEST, "the declared symmetry", "high", reason=last.reason)
-    elif facts.stochastic:
+    elif facts.guards.stochastic:
         yield from _stochastic(facts)
     else:
         yield _issue(facts, signatures.NOT_FINITE, "the model", "high", reason=last.reason)
 
 
 def _wrong_test(facts: Facts) -> Iterable[Issue]:
-    for generator, several in facts.alternatives.items():
+    for generator, several in facts.places.alternatives.items():
         for one in several:
             words = {"generator": generator, "alternative": one, "name": one.name, "fits": one.fits}
             yield _issue(facts, signatures.MAYBE_WRONG_TEST, f"{one.kind} {one.name}", "high", **words)
 
 
+def _jumps(facts: Facts) -> Iterable[Issue]:
+    jumping = [test for test in facts.tests if test.broken and test.errors.jump]
+    if jumping:
+        worst = max(jumping, key=lambda test: test.errors.jump)
+        where = facts.places.locations.get(worst.generator)
+        words = {"output": said(worst.errors.output), "jump": worst.errors.jump}
+        name = where.where if where is not None else "the model"
+        yield _issue(facts, signatures.DISCONTINUOUS, name, "high", **words)
+
+
+def _shapes(facts: Facts) -> Iterable[Issue]:
+    for test in facts.tests:
+        if test.broken and test.judgement.reason.startswith("shape "):
+            words = {"output": said(test.errors.output), "shapes": test.judgement.reason}
+            yield _issue(facts, signatures.SHAPE, "the model", "high", **words)
+            return
+
+
 def _stochastic(facts: Facts) -> Iterable[Issue]:
-    if facts.stochastic:
+    if facts.guards.stochastic:
         where = _first_module(facts, nn.modules.dropout._DropoutNd)
-        yield _issue(facts, signatures.STOCHASTIC, where, "medium", gap=facts.stochastic)
+        yield _issue(facts, signatures.STOCHASTIC, where, "medium", gap=facts.guards.stochastic)
 
 
 def _coupled(facts: Facts) -> Iterable[Issue]:
-    if facts.coupling is not None and facts.coupling.coupled:
+    if facts.guards.coupling is not None and facts.guards.coupling.coupled:
         where = _first_module(facts, nn.modules.batchnorm._BatchNorm)
         yield _issue(facts, signatures.COUPLED, where, "medium")
 
 
 def _broken_modules(facts: Facts) -> Iterable[Issue]:
     """One issue per place: generators that break at the same module share one."""
-    if facts.stochastic:
+    if facts.guards.stochastic:
         return
     # If another declaration fits, the model may be right: its modules come second then.
-    severity: Severity = "medium" if any(facts.alternatives.values()) else "high"
+    severity: Severity = "medium" if any(facts.places.alternatives.values()) else "high"
     places: dict[tuple[str, str], tuple[Signature, list[str]]] = {}
     for generator in facts.broken_generators:
-        location = facts.locations.get(generator)
+        location = facts.places.locations.get(generator)
         signature = _signature(facts, generator, location)
         where = location.where if location is not None and location.first is not None else _unusual(location)
         places.setdefault((where, signature.title), (signature, []))[1].append(generator)
@@ -149,7 +172,7 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
     """The cause from the edge map, the kind of module, and which generators break."""
     broken = set(facts.broken_generators)
     holds = set(facts.subject.group().generators()) - broken
-    group = facts.subject.group()
+    group = facts.subject.group() if location is None else location.group
     edge = edge_map(location, group) if location is not None else None
     if edge is not None and is_ring(edge):
         return signatures.PADDING
@@ -185,8 +208,8 @@ def _rarity(facts: Facts, generator: str) -> str:
 
 def _further(facts: Facts, generator: str) -> Iterable[Issue]:
     """Modules behind the first one that break by themselves (method C)."""
-    bad = [one.module for one in facts.isolated.get(generator, []) if one.alone is not None and one.alone > 1]
-    location = facts.locations.get(generator)
+    bad = [one.module for one in facts.places.isolated.get(generator, []) if one.alone is not None and one.alone > 1]
+    location = facts.places.locations.get(generator)
     first = location.module if location is not None else None
     for module in list(dict.fromkeys(bad))[:5]:
         inside = any(other != module and other.startswith(f"{module}.") for other in bad)
@@ -196,7 +219,7 @@ def _further(facts: Facts, generator: str) -> Iterable[Issue]:
 
 
 def _size_parity(facts: Facts) -> Iterable[Issue]:
-    run = {size: one.broken for size, one in facts.sizes if not one.problem}
+    run = {size: one.broken for size, one in facts.forward.sizes if not one.problem}
     odd, even = [b for s, b in run.items() if s % 2], [b for s, b in run.items() if not s % 2]
     if odd and even and all(odd) != all(even) and any(odd) != any(even):
         parity = "odd" if all(odd) else "even"
@@ -204,7 +227,7 @@ def _size_parity(facts: Facts) -> Iterable[Issue]:
 
 
 def _gradient_only(facts: Facts) -> Iterable[Issue]:
-    bad = [one for test in facts.gradients for one in test.inputs if one.broken]
+    bad = [one for test in facts.backward.gradients for one in test.inputs if one.broken]
     if bad and not facts.broken:
         worst = max(bad, key=lambda one: one.relative)
         words = {"name": worst.name, "relative": worst.relative}
@@ -216,8 +239,8 @@ def _latent(facts: Facts) -> Iterable[Issue]:
     if facts.broken:
         return
     # A wrong backward pass spoils parameter gradients too; then only a break after a change of weights is latent.
-    names = [] if facts.wrong_backwards else latent_parameters(facts)
-    retests = [one.condition for one in facts.retests if one.broken and one.condition != "train mode"]
+    names = [] if facts.backward.wrong_backwards else latent_parameters(facts)
+    retests = [one.condition for one in facts.again.retests if one.broken and one.condition != "train mode"]
     if not names and not retests:
         return
     weights = dict(facts.subject.model.named_parameters())
@@ -234,7 +257,7 @@ def _latent(facts: Facts) -> Iterable[Issue]:
 def latent_parameters(facts: Facts) -> list[str]:
     """Parameters whose gradient is not invariant; those that are zero first, for a defect asleep sits in one."""
     worst: dict[str, float] = {}
-    for test in facts.gradients:
+    for test in facts.backward.gradients:
         for one in test.parameters:
             if one.broken:
                 worst[one.name] = max(worst.get(one.name, 0.0), one.relative)
@@ -243,10 +266,12 @@ def latent_parameters(facts: Facts) -> list[str]:
 
 
 def _differences(facts: Facts) -> Iterable[Issue]:
-    said = bool(facts.wrong_backwards) and any(one.broken for test in facts.gradients for one in test.inputs)
-    for one in facts.differences:
-        if one.broken and math.isfinite(one.relative) and not (said and one.of_autograd):
-            said = said or (bool(facts.wrong_backwards) and one.of_autograd)  # one module, one issue
+    told = bool(facts.backward.wrong_backwards) and any(
+        one.broken for test in facts.backward.gradients for one in test.inputs
+    )
+    for one in facts.backward.differences:
+        if one.broken and math.isfinite(one.relative) and not (told and one.of_autograd):
+            told = told or (bool(facts.backward.wrong_backwards) and one.of_autograd)  # one module, one issue
             signature = signatures.NOT_DERIVATIVE if one.of_autograd else signatures.FORCES
             words = {"what": one.what, "relative": one.relative, "note": one.note}
             named = facts.wrong_backward if one.of_autograd else ""
@@ -254,7 +279,7 @@ def _differences(facts: Facts) -> Iterable[Issue]:
 
 
 def _train_mode(facts: Facts) -> Iterable[Issue]:
-    if any(one.broken and one.condition == "train mode" for one in facts.retests):
+    if any(one.broken and one.condition == "train mode" for one in facts.again.retests):
         where = _first_module(facts, nn.modules.batchnorm._BatchNorm)
         yield _issue(facts, signatures.TRAIN_MODE, where, "medium")
 
@@ -271,7 +296,7 @@ def _vacuous(facts: Facts) -> Iterable[Issue]:
     still = [test.generator for test in facts.tests if not test.acts and test.generator != EVERYTHING]
     if still:
         yield _issue(facts, signatures.STILL, ", ".join(dict.fromkeys(still)), "medium")
-    found = facts.sensitivity
+    found = facts.guards.sensitivity
     if found is not None and (found.dead_outputs or found.dead_inputs):
         yield _issue(facts, signatures.VACUOUS, ", ".join([*found.dead_outputs, *found.dead_inputs]), "high")
 

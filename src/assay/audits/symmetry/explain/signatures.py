@@ -20,6 +20,19 @@ PADDING = Signature(
     "the error is a ring at the edges and the middle is exact: what is padded in does not follow the transformation",
     "use circular padding for circular shifts, or compare the interior only: shifts(wrap=False), image(..., margin=m)",
 )
+DISCONTINUOUS = Signature(
+    "The output is discontinuous",
+    "at the same input {output} jumps by {jump:.2g} of its spread between two precisions, more than rounding: it is "
+    "discontinuous there (a sign, a sort, an argmax, an eigenvector whose sign nobody fixed), and what a jump hangs on "
+    "does not follow the transformation",
+    "make the choice by a rule that follows the group (fix the sign by an invariant, break ties by value), or use "
+    "features without a choice (projectors instead of eigenvectors)",
+)
+SHAPE = Signature(
+    "The shape of an output depends on the element",
+    "{output} has {shapes}: what is kept or dropped does not follow the transformation",
+    "select by a quantity the group leaves alone (a distance, a norm), or return a mask of fixed length",
+)
 IDENTITY = Signature(
     "Differs at the identity",
     "f(ex) differs from rho(e) f(x): the output transformation does not match the output, or the model keeps state",

@@ -19,9 +19,10 @@ from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.representations.base import Representation
 from assay.audits.symmetry.subject import Subject
 from assay.probe import tree
+from assay.probe.copies import cast
 from assay.probe.subject import Leaves, Precision
 from assay.probe.trace import Call, Pass, record
-from assay.probe.values import difference, exact
+from assay.probe.values import difference, exact, is_continuous
 
 MOST_MODULES = 80
 """Modules tested by C and D; the rest of a larger model is covered by A and B alone, and its limitations say so."""
@@ -148,7 +149,7 @@ class _Probe:
         call, dtype = here.calls[module, number], self.subject.dtype(precision)
         queue = iter(reps)
         turned = [
-            next(queue).act(self.element, exact(a).unsqueeze(0))[0].to(dtype) if _is_float(a) else b
+            next(queue).act(self.element, exact(a).unsqueeze(0))[0].to(cast(a, dtype).dtype) if _is_float(a) else b
             for (_, a), (_, b) in zip(_leaves(call), _leaves(there.calls[module, number]), strict=True)
         ]
         m = self.modules[precision][module]
@@ -157,7 +158,7 @@ class _Probe:
             args, kwargs = tree.rebuild((call.args, call.kwargs), iter(turned))
             turned_out = m(*args, **kwargs)
         pairs = zip(tree.tensors(plain_out), tree.tensors(turned_out), strict=True)
-        return [(exact(a), exact(b)) for a, b in pairs if a.is_floating_point()]
+        return [(exact(a), exact(b)) for a, b in pairs if is_continuous(a)]
 
     def _fit(self, here: Tensor, there: Tensor, module: nn.Module) -> Representation:
         """The candidate with the smallest error, whether it is rounding or not."""
@@ -206,7 +207,7 @@ def _floats(call: Call) -> list[Tensor]:
 
 
 def _is_float(leaf: object) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.ndim > 0
+    return isinstance(leaf, Tensor) and is_continuous(leaf) and leaf.ndim > 0
 
 
 def _exit(one: Pass, module: str, number: int) -> list[Tensor]:
@@ -218,7 +219,7 @@ def _patched(output: Any, patch: list[Tensor]) -> Any:
     queue = iter(patch)
     leaves = [
         next(queue).to(leaf.device, leaf.dtype)
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.numel()
+        if isinstance(leaf, Tensor) and is_continuous(leaf) and leaf.numel()
         else leaf
         for _, leaf in tree.leaves(output)
     ]

@@ -82,6 +82,8 @@ class Location:
     elements: Elements
     here: Traced
     there: list[Traced]
+    group: Group
+    """The group with the sizes of the case that was traced."""
 
     @property
     def module(self) -> str | None:
@@ -139,7 +141,7 @@ def locate(subject: Subject, generator: str, case: int, rows: list[int], element
     first = next((place for place in places if not place.consistent), None)
     first = first or next((place for place in places if not place.fits), None)
     unexpected = next((place for place in places if not place.fits or _unusual(place.representation)), None)
-    return Location(generator, tuple(places), first, unexpected, elements, here, there)
+    return Location(generator, tuple(places), first, unexpected, elements, here, there, group)
 
 
 def _inputs(subject: Subject, case: int, rows: list[int]) -> list[Leaves]:
@@ -306,7 +308,7 @@ def _gram(h: Tensor, centre: bool) -> Tensor:
     flat = h.reshape(*h.shape[:2], -1)
     if centre:
         flat = flat - flat.mean(dim=1, keepdim=True)
-    return flat @ flat.mT
+    return flat @ flat.mH
 
 
 def _orthogonal(elements: Elements, moving: list[str]) -> bool:

@@ -39,7 +39,7 @@ def attack(facts: Facts) -> list[Test]:
             return group.sample(PROPOSALS, torch_generator(facts.options.seed, "adversary", n))
 
         try:
-            errors = measure(trial, draw, spreads=facts.spreads)
+            errors = measure(trial, draw, spreads=dict(facts.guards.spreads))
         except RuntimeError:
             continue
         judged = [judge(one, low_dtype=subject.low_dtype, budget=facts.options.budget) for one in errors]

@@ -9,12 +9,14 @@ the typical rounding, the float64 numbers of the report, and a chance at errors 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.measure.perturbed import Floors, suspicious
 from assay.audits.symmetry.measure.rounding import carried_rounding, error_norms, rounding_there
 from assay.audits.symmetry.measure.statistics import count_needed
 from assay.audits.symmetry.subject import Subject
@@ -37,6 +39,8 @@ class Ruling:
     chosen: Tensor
     sampled: Tensor
     not_finite: int = 0
+    jump: float = 0.0
+    """The largest difference between the precisions that was no rounding (a sign, a sort), and allowed no error."""
 
     @property
     def broken(self) -> bool:
@@ -64,15 +68,25 @@ class Ruling:
 
 
 def settle(
-    subject: Subject, case: int, elements: Elements, low: list[Tensor], *, everywhere: bool = False
+    subject: Subject,
+    case: int,
+    elements: Elements,
+    low: Mapping[int, Tensor],
+    *,
+    spreads: Mapping[int, float],
+    everywhere: bool = False,
 ) -> dict[int, Ruling]:
-    """Runs float64 at the sample, then at suspects, the worst first, until every output is cleared or broken."""
+    """Runs float64 at the sample, then at suspects, the worst first, until every output is cleared or broken.
+
+    ``low`` holds the errors of the low precision [elements, rows], for every output.
+    """
     count = elements.count
     sample = torch.arange(count)
     if count > 2 * SAMPLED and not everywhere:
         sample = torch.linspace(0, count - 1, SAMPLED).round().long()
-    rulings = {index: _screen(subject, case, elements, index, low[index], sample) for index in subject.tested}
-    _run(subject, case, elements, low, sample, rulings, sampled=True)
+    caps = _Caps(subject, spreads, Floors(subject, case, elements, "high"))
+    rulings = {index: _screen(subject, case, elements, index, low[index], sample, caps) for index in subject.tested}
+    _run(subject, case, elements, sample, rulings, caps, sampled=True)
     step = SAMPLED
     while True:
         undecided = [ruling for ruling in rulings.values() if bool(ruling.open.any()) and not ruling.broken]
@@ -80,14 +94,33 @@ def settle(
             return rulings
         score = torch.stack([ruling.suspicion.max(dim=1).values * ruling.open for ruling in undecided]).amax(dim=0)
         batch = score.argsort(descending=True)[:step]
-        _run(subject, case, elements, low, batch[score[batch] > 0], rulings, sampled=False)
+        _run(subject, case, elements, batch[score[batch] > 0], rulings, caps, sampled=False)
         step *= 2
 
 
-def _screen(subject: Subject, case: int, elements: Elements, index: int, low: Tensor, sample: Tensor) -> Ruling:
+class _Caps:
+    """Bounds too large to be believed are cut down to what perturbed float64 copies show."""
+
+    def __init__(self, subject: Subject, spreads: Mapping[int, float], floors: Floors) -> None:
+        self._subject, self._spreads, self._floors = subject, spreads, floors
+
+    def cut(self, index: int, bound: Tensor, numbers: Tensor) -> tuple[Tensor, float]:
+        """The bound [elements, rows] and the largest jump that was taken out of it."""
+        if not bool((bound > suspicious(self._subject, self._spreads.get(index, 0.0))).any()):
+            return bound, 0.0
+        worst = int(numbers[bound.max(dim=1).values.argmax()])
+        limit = self._floors.jump_limit(index, worst).expand_as(bound)
+        jumps = bound[bound > limit]
+        return torch.minimum(bound, limit), float(jumps.max()) if jumps.numel() else 0.0
+
+
+def _screen(
+    subject: Subject, case: int, elements: Elements, index: int, errors: Tensor, sample: Tensor, caps: _Caps
+) -> Ruling:
     rep = subject.output(index)
-    errors = error_norms(subject, rep, elements, subject.base(case, "low")[index], low)
-    known = carried_rounding(subject, rep, elements, case, index)
+    some = subject.chunks(subject.cases[case], elements)
+    known = torch.cat([carried_rounding(subject, rep, few, case, index) for few in some])
+    known, jump = caps.cut(index, known, torch.arange(elements.count))
     if len(subject.cases) == 1:
         # The bound a pair is judged by is at least the typical one, which is at least the typical r(x).
         known = torch.maximum(known, known[sample].median())
@@ -95,28 +128,33 @@ def _screen(subject: Subject, case: int, elements: Elements, index: int, low: Te
     empty = errors.new_zeros(0, errors.shape[1])
     none = torch.zeros(0, dtype=torch.long)
     # What is not finite in the low precision is a verdict already.
-    return Ruling(errors, torch.nan_to_num(suspicion, nan=0.0), empty, empty, none, none.bool())
+    return Ruling(errors, torch.nan_to_num(suspicion, nan=0.0), empty, empty, none, none.bool(), jump=jump)
 
 
 def _run(
     subject: Subject,
     case: int,
     elements: Elements,
-    low: list[Tensor],
     numbers: Tensor,
     rulings: dict[int, Ruling],
+    caps: _Caps,
     *,
     sampled: bool,
 ) -> None:
     """Adds float64 at some elements to the rulings of every output."""
-    some = elements[numbers]
-    there = subject.over(subject.cases[case], some, "high")
+    leaves, parts = subject.cases[case], {index: ([], []) for index in rulings}  # type: ignore[var-annotated]
+    for some in subject.chunks(leaves, elements[numbers]):
+        low, high = (subject.over(leaves, some, precision) for precision in ("low", "high"))
+        for index, ruling in rulings.items():
+            rep = subject.output(index)
+            carried = carried_rounding(subject, rep, some, case, index)
+            parts[index][0].append(error_norms(subject, rep, some, subject.base(case, "high")[index], high[index]))
+            parts[index][1].append(rounding_there(subject, rep, some, low[index], high[index]) + carried)
+            ruling.not_finite += int((~torch.isfinite(high[index])).sum())
     for index, ruling in rulings.items():
-        rep, high = subject.output(index), there[index]
-        error = error_norms(subject, rep, some, subject.base(case, "high")[index], high)
-        bound = rounding_there(subject, rep, some, low[index][numbers], high)
-        bound = bound + carried_rounding(subject, rep, some, case, index)
+        error, whole = (torch.cat(several) for several in parts[index])
+        bound, jump = caps.cut(index, whole, numbers)
+        ruling.jump = max(ruling.jump, jump)
         ruling.high, ruling.bound = torch.cat([ruling.high, error]), torch.cat([ruling.bound, bound])
         ruling.chosen = torch.cat([ruling.chosen, numbers])
         ruling.sampled = torch.cat([ruling.sampled, torch.full((len(numbers),), sampled)])
-        ruling.not_finite += int((~torch.isfinite(high)).sum())

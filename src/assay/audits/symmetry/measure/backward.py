@@ -8,11 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from assay.audits.symmetry.measure.differences import quotient_disagrees
+from assay.audits.symmetry.measure.gradients import inner
+from assay.audits.symmetry.measure.quotients import quotient
 from assay.audits.symmetry.subject import Subject
 from assay.probe import tree
+from assay.probe.noise import normal
 from assay.probe.subject import Leaves
 from assay.probe.trace import Call, record
+from assay.probe.values import is_continuous
 from assay.seeding import torch_generator
 
 DIRECTIONS = 3
@@ -48,36 +51,32 @@ def _disagrees(module: nn.Module, call: Call, seed: int) -> bool:
 def _differs(module: nn.Module, call: Call, random: torch.Generator) -> bool:
     """One random direction in the space of inputs and parameters, against one random cotangent."""
     given = (call.args, call.kwargs)
-    weights = {name: value.detach() for name, value in module.named_parameters() if value.is_floating_point()}
-    moving = [leaf for leaf in tree.tensors(given) if leaf.is_floating_point()] + list(weights.values())
-    directions = [_normal(x, random) * x.abs().mean() for x in moving]
+    weights = {name: value.detach() for name, value in module.named_parameters() if is_continuous(value)}
+    moving = [leaf for leaf in tree.tensors(given) if is_continuous(leaf)] + list(weights.values())
+    directions = [normal(x, random) * x.abs().mean() for x in moving]
 
     def outputs(values: list[Tensor]) -> list[Tensor]:
         queue = iter(values)
-        args, kwargs = tree.map_tensors(given, lambda x: next(queue) if x.is_floating_point() else x)
+        args, kwargs = tree.map_tensors(given, lambda x: next(queue) if is_continuous(x) else x)
         found: Any = functional_call(module, dict(zip(weights, queue, strict=True)), args, kwargs)
-        return [y for y in tree.tensors(found) if y.is_floating_point()]
+        return [y for y in tree.tensors(found) if is_continuous(y)]
 
     with torch.enable_grad():
         sources = [x.clone().requires_grad_(True) for x in moving]
         there = outputs([x * 1 for x in sources])  # not leaves: a module may write into its inputs
-        cotangents = [_normal(y, random) for y in there]
-        total = torch.stack([(u * y).sum() for u, y in zip(cotangents, there, strict=True)]).sum()
+        cotangents = [normal(y, random) for y in there]
+        total = torch.stack([inner(u, y) for u, y in zip(cotangents, there, strict=True)]).sum()
         if not total.requires_grad:
             return False
         gradients = torch.autograd.grad(total, sources, allow_unused=True)
-    analytic = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True) if g is not None)
+    analytic = sum(float(inner(g, d)) for g, d in zip(gradients, directions, strict=True) if g is not None)
 
     def value(step: float) -> float:
         with torch.enable_grad():  # a forward pass may take derivatives of its own
             moved = outputs([x + step * d for x, d in zip(moving, directions, strict=True)])
-        return sum(float((u * y.detach()).sum()) for u, y in zip(cotangents, moved, strict=True))
+        return sum(float(inner(u, y.detach())) for u, y in zip(cotangents, moved, strict=True))
 
-    return quotient_disagrees(analytic, value, 1.0)[0]
-
-
-def _normal(like: Tensor, random: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=random, dtype=torch.float64).to(like)
+    return quotient(analytic, value, 1.0).differs
 
 
 def _holds(module: str, other: str) -> bool:

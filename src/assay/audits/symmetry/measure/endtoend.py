@@ -6,7 +6,7 @@ The low precision looks at every pair (x, g); float64, which is many times slowe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,9 +15,10 @@ from torch import Tensor
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.measure.arbitrate import settle
+from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, Floors, suspicious
 from assay.audits.symmetry.measure.rounding import error_norms
-from assay.audits.symmetry.subject import Subject
-from assay.probe.rounding import perturbed_floor, silently_low
+from assay.audits.symmetry.subject import ShapeChanged, Subject
+from assay.probe.rounding import silently_low
 from assay.probe.values import difference, jittered
 from assay.seeding import torch_generator
 
@@ -50,6 +51,8 @@ class Errors:
     spread: float
     not_finite: int
     estimated: bool
+    jump: float = 0.0
+    """How far the output jumps between the precisions at one input, in spreads, where that is no rounding; else 0."""
 
     @property
     def best(self) -> Tensor:
@@ -86,12 +89,41 @@ def measure(
     pieces: dict[int, list[_Piece]] = {index: [] for index in subject.tested}
     estimated, first_row = subject.high is None or silently_low(subject, subject.tested), 0
     for case in range(len(subject.cases)):
-        found = _estimated(subject, case, draw) if estimated else _settled(subject, case, draw, everywhere)
+        if estimated:
+            found = _estimated(subject, case, draw, spreads)
+        else:
+            found = _settled(subject, case, draw, spreads, everywhere)
         for index, piece in found.items():
             piece.cluster += first_row
             pieces[index].append(piece)
         first_row += subject.batch(case)
     return [_joined(subject, index, mine, spreads.get(index, 0.0), estimated) for index, mine in pieces.items()]
+
+
+def shape_errors(subject: Subject, change: ShapeChanged, spreads: Mapping[int, float]) -> list[Errors]:
+    """The errors of an output that has no fixed shape: as large as the output itself, in every precision."""
+    index = subject.output_names.index(change.output)
+    spread = spreads.get(index, 0.0) or 1.0
+    one, bound = torch.tensor([spread]), torch.tensor([spread * torch.finfo(subject.low_dtype).eps])
+    place = torch.zeros(1, dtype=torch.long)
+    return [
+        Errors(
+            output=change.output,
+            screened=one,
+            low=one,
+            high=None,
+            bound=bound,
+            cluster=place,
+            element=place,
+            sampled=torch.ones(1, dtype=torch.bool),
+            elements=1,
+            left=0.0,
+            suspects=1,
+            spread=spread,
+            not_finite=0,
+            estimated=True,
+        )
+    ]
 
 
 def output_spreads(subject: Subject) -> dict[int, float]:
@@ -129,13 +161,16 @@ class _Piece:
     left: float
     suspects: int
     not_finite: int
+    jump: float = 0.0
 
 
-def _settled(subject: Subject, case: int, draw: Callable[[Group], Elements], everywhere: bool) -> dict[int, _Piece]:
+def _settled(
+    subject: Subject, case: int, draw: Callable[[Group], Elements], spreads: dict[int, float], everywhere: bool
+) -> dict[int, _Piece]:
     elements = draw(subject.group(case))
-    low = subject.over(subject.cases[case], elements, "low")
+    low, bad = _low_errors(subject, case, elements)
     found = {}
-    for index, ruling in settle(subject, case, elements, low, everywhere=everywhere).items():
+    for index, ruling in settle(subject, case, elements, low, spreads=spreads, everywhere=everywhere).items():
         chosen, shape = ruling.chosen, ruling.high.shape
         found[index] = _Piece(
             screened=ruling.low,
@@ -147,32 +182,77 @@ def _settled(subject: Subject, case: int, draw: Callable[[Group], Elements], eve
             sampled=ruling.sampled.unsqueeze(1).expand(shape),
             left=ruling.left,
             suspects=ruling.suspects,
-            not_finite=int((~torch.isfinite(low[index])).sum()) + ruling.not_finite,
+            not_finite=bad[index] + ruling.not_finite,
+            jump=ruling.jump,
         )
     return found
 
 
-def _estimated(subject: Subject, case: int, draw: Callable[[Group], Elements]) -> dict[int, _Piece]:
+def _estimated(
+    subject: Subject, case: int, draw: Callable[[Group], Elements], spreads: dict[int, float]
+) -> dict[int, _Piece]:
     """The low precision judged by an estimate of its rounding: there is no float64 to settle anything."""
     elements = draw(subject.group(case))
-    low = subject.over(subject.cases[case], elements, "low")
-    floors, found = perturbed_floor(subject, case, rows=subject.rows), {}
+    low, bad = _low_errors(subject, case, elements)
+    floors, found = Floors(subject, case, elements, "low"), {}
     for index in subject.tested:
-        errors = error_norms(subject, subject.output(index), elements, subject.base(case, "low")[index], low[index])
+        errors = low[index]
         shape = errors.shape
         found[index] = _Piece(
             screened=errors,
             low=errors,
             high=None,
-            bound=floors[index].unsqueeze(0).expand(shape),
+            bound=_estimates(floors, index, errors, suspicious(subject, spreads.get(index, 0.0))),
             cluster=torch.arange(shape[1]).expand(shape).clone(),
             element=torch.arange(shape[0]).unsqueeze(1).expand(shape),
             sampled=torch.ones(shape, dtype=torch.bool),
             left=0.0,
             suspects=0,
-            not_finite=int((~torch.isfinite(low[index])).sum()),
+            not_finite=bad[index],
         )
     return found
+
+
+def _low_errors(subject: Subject, case: int, elements: Elements) -> tuple[dict[int, Tensor], dict[int, int]]:
+    """Errors of the low precision [elements, rows] and the number of outputs that are not finite.
+
+    Outputs of one pass are reduced to their errors before the next one: memory does not grow with the elements.
+    """
+    leaves = subject.cases[case]
+    errors: dict[int, list[Tensor]] = {index: [] for index in subject.tested}
+    bad = dict.fromkeys(subject.tested, 0)
+    for some in subject.chunks(leaves, elements):
+        outputs = subject.over(leaves, some, "low")
+        for index in subject.tested:
+            here, there = subject.base(case, "low")[index], outputs[index]
+            if there.shape[1:] != here.shape:
+                raise ShapeChanged(subject.output_names[index], tuple(here.shape), tuple(there.shape[1:]))
+            errors[index].append(error_norms(subject, subject.output(index), some, here, there))
+            bad[index] += int((~torch.isfinite(there)).sum())
+    return {index: torch.cat(several) for index, several in errors.items()}, bad
+
+
+def _estimates(floors: Floors, index: int, errors: Tensor, suspect: float) -> Tensor:
+    """Estimated r(x) + r(gx) [elements, rows]: at gx only where r(x) twice is not enough, the worst first.
+
+    A translation far away costs more digits at gx than at x.
+    """
+
+    def largest(draws: Tensor) -> Tensor:
+        # Where a draw jumps (a sign, a sort) the middle one is the rounding.
+        top: Tensor = draws.max(dim=0).values
+        return top if float(top.max()) <= suspect else draws.median(dim=0).values
+
+    here = largest(floors.here(index))
+    bound = (2 * here).expand_as(errors).clone()
+    known = torch.zeros(len(errors), dtype=torch.bool)
+    while True:
+        ratio = torch.nan_to_num(errors / bound, nan=0.0).max(dim=1).values
+        if bool((ratio[known] > ESTIMATE_SAFETY).any()) or not bool((ratio[~known] > ESTIMATE_SAFETY).any()):
+            return bound
+        worst = int(torch.where(known, -1.0, ratio).argmax())
+        bound[worst] = here + torch.maximum(here, largest(floors.there(index, worst)))
+        known[worst] = True
 
 
 def _joined(subject: Subject, index: int, pieces: list[_Piece], spread: float, estimated: bool) -> Errors:
@@ -194,4 +274,5 @@ def _joined(subject: Subject, index: int, pieces: list[_Piece], spread: float, e
         spread=spread,
         not_finite=sum(piece.not_finite for piece in pieces),
         estimated=estimated,
+        jump=max(piece.jump for piece in pieces) / spread if spread else 0.0,
     )

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.layout import Coupling
+from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, perturbed
 from assay.audits.symmetry.representations.base import Invariant
 from assay.audits.symmetry.spec import SelfTest, self_test
 from assay.audits.symmetry.subject import Subject
+from assay.probe.containment import told
+from assay.probe.rounding import norms
 from assay.probe.subject import Leaves
 from assay.probe.trace import record
 from assay.probe.tree import said
-from assay.probe.values import difference, jittered
+from assay.probe.values import difference, exact, is_continuous, jittered, largest
 from assay.results import Check, Verdict
 from assay.seeding import torch_generator
 
@@ -28,10 +31,14 @@ class Sensitivity:
 
     reacts: dict[str, tuple[str, ...]]
     outputs: tuple[str, ...]
+    complete: bool = True
+    """Every such input could be changed."""
 
     @property
     def dead_outputs(self) -> tuple[str, ...]:
         """Outputs that react to no input the group acts on: their symmetry would be tested in vain."""
+        if not self.complete:
+            return ()
         alive = {output for outputs in self.reacts.values() for output in outputs}
         return tuple(output for output in self.outputs if output not in alive)
 
@@ -39,6 +46,10 @@ class Sensitivity:
     def dead_inputs(self) -> tuple[str, ...]:
         """Inputs no output reacts to."""
         return tuple(name for name, outputs in self.reacts.items() if not outputs)
+
+    def reacts_to(self, output: str, inputs: Iterable[str]) -> bool:
+        """Whether an output reacts to one of these inputs; what could not be changed counts as read."""
+        return any(output in self.reacts.get(name, (output,)) for name in inputs)
 
 
 def self_tests(subject: Subject) -> list[SelfTest]:
@@ -89,7 +100,7 @@ def is_stochastic(subject: Subject) -> float:
     for index in subject.tested:
         a, gap = first[index], float(torch.nan_to_num(difference(first[index], second[index]).abs()).max())
         # Threads may sum in another order: differences of the size of rounding are not randomness.
-        limit = 64 * torch.finfo(subject.low_dtype).eps * float(torch.nan_to_num(a.abs().double()).max())
+        limit = 64 * torch.finfo(subject.low_dtype).eps * largest(a)
         worst = max(worst, gap if gap > limit else 0.0)
     return worst
 
@@ -163,12 +174,14 @@ def sensitivity(subject: Subject) -> Sensitivity:
     precision = subject.precisions[-1]
     reacts: dict[str, tuple[str, ...]] = {}
     leaves = subject.cases[0]
-    noisy = jittered(leaves, torch_generator(subject.seed, "sensitivity"))
+    generator, complete = torch_generator(subject.seed, "sensitivity"), True
+    noisy = jittered(leaves, generator)
     for place, (leaf, rep) in enumerate(zip(leaves, subject.inputs, strict=True)):
         if not isinstance(leaf, Tensor) or isinstance(rep, Invariant):
             continue
-        other = noisy[place] if leaf.is_floating_point() else _other_integers(subject, leaf)
+        other = noisy[place] if is_continuous(leaf) else _other_integers(leaf, generator)
         if other is None:
+            complete = False
             continue
         try:
             after = subject.values([*leaves[:place], other, *leaves[place + 1 :]], precision)
@@ -178,7 +191,7 @@ def sensitivity(subject: Subject) -> Sensitivity:
         reacts[subject.input_names[place] or "input"] = tuple(
             subject.output_names[i] for i in subject.tested if _changed(subject, i, after[i])
         )
-    return Sensitivity(reacts, tuple(subject.output_names[i] for i in subject.tested))
+    return Sensitivity(reacts, tuple(subject.output_names[i] for i in subject.tested), complete)
 
 
 def sensitivity_check(found: Sensitivity) -> Check:
@@ -197,15 +210,64 @@ def sensitivity_check(found: Sensitivity) -> Check:
     return Check(name=name, verdict=Verdict.PASS, reason="every output reacts to the inputs the group acts on")
 
 
-def moved_by(subject: Subject, draw: Callable[[Group], Elements]) -> bool:
-    """Whether the elements a generator draws change any input at all."""
+def moved_by(subject: Subject, draw: Callable[[Group], Elements]) -> tuple[str, ...]:
+    """The inputs that the elements a generator draws change."""
     elements = draw(subject.group(0))
-    moved = subject.transformed(subject.cases[0], elements)
-    return any(
-        after is not before and bool((after != before.cpu().expand(after.shape)).any())
-        for after, before in zip(moved, subject.cases[0], strict=True)
-        if isinstance(before, Tensor)
+    step = subject.chunk(subject.batch(0))
+    found: list[str] = []
+    for start in range(0, elements.count, step):
+        moved = subject.transformed(subject.cases[0], elements[start : start + step])
+        for name, after, before in zip(subject.input_names, moved, subject.cases[0], strict=True):
+            if isinstance(before, Tensor) and after is not before and name not in found:
+                changed = after != exact(before).expand(after.shape)
+                found += [name] if bool(changed.any()) else []
+        if len(found) == len(moved):
+            break
+    return tuple(name or "input" for name in found)
+
+
+def mode_check(model: nn.Module) -> Check | None:
+    """Says that copies in evaluation mode are tested, if the model, or a part of it, was given in training mode."""
+    training = [name for name, module in model.named_modules() if module.training]
+    if not training:
+        return None
+    whole = model.training and len(training) == len(list(model.modules()))
+    which = "the model was" if whole else f"{len(training)} modules ({', '.join(training[:3]) or 'the model'}) were"
+    return Check(
+        name="mode",
+        verdict=Verdict.PASS,
+        reason=f"{which} given in training mode; copies in evaluation mode were tested, and training mode apart",
     )
+
+
+def twin_check(subject: Subject) -> Check | None:
+    """Whether a float64 version given by the user is the same function, at the inputs and at others; None without one.
+
+    It may differ from the model by as much as the model moves when weights and inputs move by one rounding, and by
+    the safety factor of that estimate.
+    """
+    if not subject.given_twin:
+        return None
+    worst, name = 0.0, "twin"
+    for leaves in (subject.cases[0], jittered(subject.cases[0], torch_generator(subject.seed, "twin"))):
+        try:
+            low, high = subject.values(leaves, "low"), subject.values(leaves, "high")
+        except Exception as error:
+            why = f"the float64 version given as twin= does not run: {told(error)}"
+            return Check(name=name, verdict=Verdict.ERROR, reason=why, label="UNTESTED")
+        if [y.shape for y in low] != [y.shape for y in high]:
+            why = "the float64 version given as twin= returns other shapes than the model: it is another function"
+            return Check(name=name, verdict=Verdict.ERROR, reason=why, label="UNTESTED")
+        allowed = perturbed(subject, leaves, "low", tag="twin")
+        for index in subject.tested:
+            gap = norms(difference(low[index], high[index]).unsqueeze(0), subject.rows)[0]
+            bound = 2 * ESTIMATE_SAFETY * allowed[index].max(dim=0).values
+            worst = max(worst, float(torch.where(gap == 0, 0.0, gap / bound).max()))
+    if worst > 1:
+        why = f"the float64 version given as twin= is another function: off by {worst:.2g} times what rounding allows"
+        return Check(name=name, verdict=Verdict.ERROR, reason=why, label="UNTESTED")
+    reason = f"the float64 version is the same function: it differs by {worst:.2g} of what rounding allows"
+    return Check(name=name, verdict=Verdict.PASS, reason=reason)
 
 
 def _changed(subject: Subject, index: int, after: Tensor) -> bool:
@@ -216,13 +278,12 @@ def _changed(subject: Subject, index: int, after: Tensor) -> bool:
     if subject.high is not None:
         floor = float(difference(subject.base(0, "low")[index], here).abs().max())
     else:
-        floor = 64 * torch.finfo(subject.low_dtype).eps * float(here.abs().max())
+        floor = 64 * torch.finfo(subject.low_dtype).eps * largest(here)
     return change > floor
 
 
-def _other_integers(subject: Subject, leaf: Tensor) -> Tensor | None:
-    """The same integers on other rows; None if that changes nothing."""
-    if not leaf.ndim or len(leaf) < 2 or not subject.rows:
-        return None
-    other = leaf.roll(1, dims=0)
+def _other_integers(leaf: Tensor, generator: torch.Generator) -> Tensor | None:
+    """Other integers or booleans of the same kind: the same ones in another order; None if that changes nothing."""
+    order = torch.randperm(leaf.numel(), generator=generator)
+    other = leaf.cpu().reshape(-1)[order].reshape(leaf.shape).to(leaf.device)
     return None if bool((other == leaf).all()) else other

@@ -5,22 +5,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.measure.apart import row_by_row
 from assay.audits.symmetry.measure.endtoend import Errors, measure
 from assay.audits.symmetry.measure.gradients import forward_with_grad
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.representations.actions import Image
 from assay.audits.symmetry.spec import atoms
 from assay.audits.symmetry.subject import Subject
-from assay.probe.containment import told
+from assay.probe.calling import default_call
+from assay.probe.containment import attempt
 from assay.probe.copies import duplicate
-from assay.probe.subject import Leaves
-from assay.probe.values import exact_spread
+from assay.probe.noise import normal
+from assay.probe.subject import Call, Leaves
+from assay.probe.values import exact, exact_spread, is_continuous
 from assay.seeding import torch_generator
 
 Draw = Callable[[Group], Elements]
@@ -52,23 +56,52 @@ def jittered_weights(subject: Subject, draw: Draw, spreads: dict[int, float], bu
     """
     generator = torch_generator(subject.seed, "jitter")
     model = duplicate(subject.model)
-    weights = [p for p in model.parameters() if p.is_floating_point()]
+    weights = [p for p in model.parameters() if is_continuous(p)]
     if not weights:
         return None
-    everywhere = float(torch.stack([p.detach().double().square().mean() for p in weights]).mean().sqrt()) or 1.0
+    everywhere = float(torch.stack([_mean_square(p) for p in weights]).mean().sqrt()) or 1.0
     with torch.no_grad():
         for weight in weights:
-            own = float(weight.double().square().mean().sqrt()) or everywhere
-            weight.add_(0.1 * own * _noise(weight, generator))
+            own = float(_mean_square(weight).sqrt()) or everywhere
+            weight.add_(0.1 * own * normal(weight, generator))
     return retest(subject, model, "jittered weights", draw, spreads, budget)
 
 
-def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None) -> Retest:
-    """In training mode, dropout switched off (its noise is not a defect of symmetry); the batch is one input."""
+def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None) -> list[Retest]:
+    """In training mode, dropout switched off (its noise is not a defect of symmetry).
+
+    The batch is one input, moved as a whole; then every row by an element of its own, for what statistics of the batch
+    make of rows that were moved differently.
+    """
     model = duplicate(subject.model, training=True)
     calm(model)
-    together = dataclasses.replace(subject, rows=False, mergeable=False, _base={})
-    return retest(together, model, "train mode", draw, spreads, budget, training=True)
+    call = _Steady(subject.call, subject.seed)
+    together = dataclasses.replace(subject, rows=False, mergeable=False, call=call, _base={})
+    found = [retest(together, model, "train mode", draw, spreads, budget, training=True)]
+    if subject.rows and subject.batch(0) > 1 and subject.high is not None and "crop" not in _parts(subject):
+        apart = dataclasses.replace(together, **_low_and_high(subject, model, training=True))
+        condition = "train mode, rows moved apart"
+        found.append(_contained(condition, lambda: _judged_rows(apart, condition, draw, spreads, budget)))
+    return found
+
+
+class _Steady:
+    """Calls a model with its buffers as they were at the first call.
+
+    In training mode a call may change them (a power iteration of spectral_norm): then f(x) and f(gx) would be values of
+    two functions.
+    """
+
+    def __init__(self, call: Call | None, seed: int) -> None:
+        self._call, self._seed = call, seed
+        self._kept: dict[int, list[Tensor]] = {}
+
+    def __call__(self, model: nn.Module, value: Any) -> Any:
+        kept = self._kept.setdefault(id(model), [buffer.clone() for buffer in model.buffers()])
+        with torch.no_grad():
+            for buffer, old in zip(model.buffers(), kept, strict=True):
+                buffer.copy_(old)
+        return self._call(model, value) if self._call else default_call(model, value, self._seed)
 
 
 def after_training(
@@ -89,8 +122,8 @@ def after_training(
         if not used:
             return Retest(condition, (), "no declared output is differentiable")
         if not targets:
-            targets = [y.detach() + exact_spread(y) * _noise(y, generator) for y in outputs]
-        loss = torch.stack([(outputs[i] - targets[i]).square().mean() for i in used]).sum()
+            targets = [y.detach() + exact_spread(y) * normal(y, generator) for y in outputs]
+        loss = torch.stack([(outputs[i] - targets[i]).abs().square().mean() for i in used]).sum()
         _step(weights, torch.autograd.grad(loss, weights, allow_unused=True))
     return retest(subject, duplicate(model, dtype=subject.native), condition, draw, spreads, budget)
 
@@ -100,11 +133,11 @@ def _step(weights: list[nn.Parameter], gradients: Sequence[Tensor | None]) -> No
     with torch.no_grad():
         for weight, gradient in zip(weights, gradients, strict=True):
             if gradient is not None and bool(gradient.any()):
-                weight.sub_(0.01 * gradient / gradient.square().mean().sqrt())
+                weight.sub_(0.01 * gradient / _mean_square(gradient).sqrt())
 
 
-def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
+def _mean_square(x: Tensor) -> Tensor:
+    return exact(x).abs().square().mean().to(x.device)
 
 
 def size_sweep(subject: Subject, draw: Draw, budget: float | None) -> list[tuple[int, Retest]]:
@@ -142,20 +175,50 @@ def retest(
     training: bool = False,
 ) -> Retest:
     """The end-to-end test of another model in place of the subject's."""
+    other = dataclasses.replace(subject, **_low_and_high(subject, model, training=training))
+    return _tested(other, condition, draw, spreads, budget)
+
+
+def _low_and_high(subject: Subject, model: nn.Module, *, training: bool) -> dict[str, Any]:
+    """The fields of a subject for another model: copies in both precisions, nothing computed yet."""
     low = duplicate(model, dtype=subject.low_dtype, training=training)
-    high = duplicate(model, dtype=torch.float64, training=training) if subject.high is not None else None
+    high = None
+    if subject.given_twin:
+        # The user's float64 version takes the weights over, if they are called alike.
+        other = duplicate(subject.twin("high"), training=training)
+        high = other if not attempt(lambda: other.load_state_dict(low.state_dict())).problem else None
+    elif subject.high is not None:
+        high = duplicate(model, dtype=torch.float64, training=training)
     if training:
         calm(low)
         if high is not None:
             calm(high)
-    return _tested(dataclasses.replace(subject, low=low, high=high, _base={}), condition, draw, spreads, budget)
+    return {"low": low, "high": high, "_base": {}}
+
+
+def _judged_rows(
+    subject: Subject, condition: str, draw: Draw, spreads: dict[int, float], budget: float | None
+) -> Retest:
+    errors = row_by_row(subject, draw(subject.group(0)), spreads)
+    judged = tuple((one.output, judge(one, low_dtype=subject.low_dtype, budget=budget)) for one in errors)
+    return Retest(condition, judged)
+
+
+def _parts(subject: Subject) -> tuple[str, ...]:
+    return subject.symmetry.group.parts
+
+
+def _contained(condition: str, job: Callable[[], Retest]) -> Retest:
+    found = attempt(job)
+    return found.value if found.value is not None else Retest(condition, (), found.problem)
 
 
 def _tested(subject: Subject, condition: str, draw: Draw, spreads: dict[int, float], budget: float | None) -> Retest:
-    try:
-        errors: list[Errors] = measure(subject, draw, spreads=spreads)
-    except Exception as error:  # a fixed size, a shape that no longer fits: said, not hidden
-        return Retest(condition, (), told(error))
+    # A fixed size, a shape that no longer fits: said, not hidden.
+    found = attempt(lambda: measure(subject, draw, spreads=spreads))
+    if found.value is None:
+        return Retest(condition, (), found.problem)
+    errors: list[Errors] = found.value
     if any(one.not_finite for one in errors):
         return Retest(condition, (), "outputs are not finite under this condition")
     return Retest(

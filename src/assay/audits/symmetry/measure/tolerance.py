@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 
 from assay.audits.symmetry.measure.endtoend import Errors
+from assay.audits.symmetry.measure.perturbed import BROKEN_BAND, ESTIMATE_SAFETY
 from assay.results import Verdict
 
 Label = Literal["EXACT", "FLOAT-LIMITED", "APPROXIMATE", "BROKEN", "UNTESTED", "VACUOUS"]
@@ -26,9 +27,6 @@ VERDICTS: dict[Label, Verdict] = {
     "UNTESTED": Verdict.INCONCLUSIVE,
     "VACUOUS": Verdict.INCONCLUSIVE,
 }
-
-ESTIMATE_SAFETY = 8.0
-"""Without float64 the bound is an estimate from four perturbed copies: one is called broken only this far above it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,12 @@ def _label(
         kind = "an estimate of rounding" if errors.estimated else "what rounding can explain"
         if budget is not None and worst <= budget:
             return "APPROXIMATE", f"relative error {worst:.2g} is within the declared budget {budget:g}"
-        return "BROKEN", f"relative error {worst:.2g}, {excess:.2g} times {kind}"
+        return "BROKEN", f"relative error {worst:.2g}, {excess:.2g} times {kind}{_jumps(errors)}"
+    if errors.spread and worst > BROKEN_BAND:
+        # Rounding may explain it; it is still far too large to be called a symmetry.
+        return "UNTESTED", (
+            f"relative error {worst:.2g}, and rounding of {_short(low_dtype)} is as large: this precision cannot tell"
+        )
     if errors.estimated:
         return "FLOAT-LIMITED", f"error {excess:.2g} times an estimate of rounding; float64 is not available"
     assert errors.high is not None
@@ -90,6 +93,16 @@ def _label(
     return "FLOAT-LIMITED", (
         f"float64 error {worst:.1g} does not vanish but stays below {_short(low_dtype)} rounding "
         f"(float64 / {_short(low_dtype)} = {high_over_low:.2g}): a constant or a step kept in low precision"
+    )
+
+
+def _jumps(errors: Errors) -> str:
+    """Names a discontinuous output: rounding does not move it by so much."""
+    if not errors.jump:
+        return ""
+    return (
+        f"; it is discontinuous: at the same input it jumps by {errors.jump:.2g} between two precisions "
+        "(a sign, a sort, an argmax, an eigenvector)"
     )
 
 

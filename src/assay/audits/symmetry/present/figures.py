@@ -22,13 +22,13 @@ SMALLEST = 1e-18
 def figures(facts: Facts) -> list[Figure]:
     """Every picture there is data for."""
     found = []
-    if facts.angles is not None:
-        found.append(_angles(*facts.angles))
-    found += [_profile(location) for location in facts.locations.values() if location.places]
+    if facts.forward.angles is not None:
+        found.append(_angles(*facts.forward.angles))
+    found += [_profile(location) for location in facts.places.locations.values() if location.places]
     if facts.tests and facts.tests[0].errors.high is not None:
         found.append(_precisions(facts))
-    for location in facts.locations.values():
-        edge = edge_map(location, facts.subject.group())
+    for location in facts.places.locations.values():
+        edge = edge_map(location, location.group)
         if edge is not None and facts.broken:
             found.append(_edge_figure(location, edge))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from assay.audits.symmetry.facts import Facts, Test
 from assay.audits.symmetry.locate.localise import Location
@@ -37,7 +38,7 @@ def measurements(facts: Facts) -> list[Measurement]:
                     name="rate of bad inputs, upper bound", value=value, n=n, source="derived", note="95 %, exact"
                 )
             )
-    gradient = [one.relative for test in facts.gradients for one in (*test.inputs, *test.parameters)]
+    gradient = [one.relative for test in facts.backward.gradients for one in (*test.inputs, *test.parameters)]
     if gradient:
         found.append(
             Measurement(
@@ -59,18 +60,18 @@ def tables(facts: Facts) -> list[Table]:
         found.append(power_table(facts))
     if facts.special:
         found.append(_end_to_end("Special elements", facts.special))
-    found += [_layers(facts, location) for location in facts.locations.values()]
+    found += [_layers(facts, location) for location in facts.places.locations.values()]
     found += _gradient_tables(facts)
-    if facts.sizes:
+    if facts.forward.sizes:
         rows = [
             (size, one.problem or _label(one.worst), one.worst.worst if one.worst else None)
-            for size, one in facts.sizes
+            for size, one in facts.forward.sizes
         ]
         found.append(Table(title="Image sizes", columns=("size", "verdict", "max relative error"), rows=tuple(rows)))
-    if facts.retests:
+    if facts.again.retests:
         again = [
             (one.condition, one.problem or _label(one.worst), one.worst.worst if one.worst else None)
-            for one in facts.retests
+            for one in facts.again.retests
         ]
         found.append(
             Table(title="Other conditions", columns=("condition", "verdict", "max relative error"), rows=tuple(again))
@@ -118,7 +119,7 @@ def _overall(facts: Facts, n: int) -> list[Measurement]:
     ]
 
 
-def _end_to_end(title: str, tests: list[Test]) -> Table:
+def _end_to_end(title: str, tests: Sequence[Test]) -> Table:
     columns = (
         "generator",
         "output",
@@ -158,7 +159,7 @@ def _end_to_end(title: str, tests: list[Test]) -> Table:
 
 
 def _layers(facts: Facts, location: Location) -> Table:
-    alone = {(one.module, one.call): one for one in facts.isolated.get(location.generator, [])}
+    alone = {(one.module, one.call): one for one in facts.places.isolated.get(location.generator, [])}
     modules = dict(facts.subject.model.named_modules())
     rows: list[tuple[Scalar, ...]] = []
     for place in location.places:
@@ -201,25 +202,25 @@ def _gradient_tables(facts: Facts) -> list[Table]:
             one.name,
             one.relative,
             one.excess if math.isfinite(one.excess) else "inf",
-            "BROKEN" if one.broken else "EXACT",
+            one.label,
         )
-        for test in facts.gradients
+        for test in facts.backward.gradients
         for one in (*test.inputs, *test.parameters)
     ]
     found = []
     if rows:
         columns = ("generator", "kind", "by", "relative error", "error / bound", "verdict")
         found.append(Table(title="Gradients", columns=columns, rows=tuple(rows)))
-    if facts.differences:
+    if facts.backward.differences:
         other = [
             (
                 one.what,
                 one.relative,
                 f"{one.mismatches} of {one.directions}",
-                "BROKEN" if one.broken else "EXACT",
+                "BROKEN" if one.broken else "APPROXIMATE" if one.wrong else "EXACT",
                 one.note,
             )
-            for one in facts.differences
+            for one in facts.backward.differences
         ]
         titles = ("derivative", "relative difference", "directions that differ", "verdict", "note")
         found.append(Table(title="Finite differences", columns=titles, rows=tuple(other)))
