@@ -210,6 +210,9 @@ class ControlArm:
         """The control arms that are run."""
         return tuple(dict.fromkeys(self.instead_of.values()))
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}, in place of {', '.join(self.instead_of)})"
+
 
 def known_good(arm: str, instead_of: str | Mapping[str, str]) -> ControlArm:
     """A control that must be accepted, run in place of an arm of the claim (or of several: claim arm to control arm).

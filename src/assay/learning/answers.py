@@ -27,7 +27,8 @@ def answered(model: nn.Module, split: Split) -> dict[str, Any]:
 
     with torch.no_grad():
         # In the batches of ``evaluate``, so that the answers are those of the accuracy beside them.
-        right = [model(x).argmax(-1).eq(y) for x, y in zip(split.x.split(ROWS), split.y.split(ROWS), strict=True)]
+        batches = zip(torch.split(split.x, ROWS), torch.split(split.y, ROWS), strict=True)
+        right = [model(x).argmax(-1).eq(y) for x, y in batches]
     whole = hashlib.sha256()
     names = []
     for x, y in zip(split.x, split.y, strict=True):
