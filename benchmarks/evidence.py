@@ -1,6 +1,6 @@
 """How often verdicts are wrong where the truth is known: seeds x items, looks, and the bootstrap of ten values.
 
-    python benchmarks/evidence.py [--repeats 500]     # some minutes; writes docs/results/evidence.md
+    python benchmarks/evidence.py [--repeats 300]     # some minutes; writes docs/results/evidence.md
 
 Parity is simulated with the true gap exactly at the margin, where every PASS and every FAIL is an error. Answers of two
 arms differ on few items. A share of the items answers every seed alike; the others are drawn anew at every seed; seeds
@@ -193,12 +193,12 @@ def page(repeats: int, table: list[tuple[float, int, int, dict[Structure, Rates]
     for structure in STRUCTURES:
         cells = " | ".join(f"{by[structure].power:.0%}" for *_, s, by in table if s == 10)
         lines.append(f"| {structure.name} | {cells} |")
-    lines += ["", "## Looks", "", "False parities of paired t tests at the margin, 200,000 experiments.", "",
+    lines += ["", "## Looks", "", "False parities of paired t tests at the margin, 100,000 experiments.", "",
               "| looks | each at 5 % | alpha spent |", "|---|---|---|"]  # fmt: skip
-    lines += [f"| {name} | {naive:.1%} | {spent:.1%} |" for name, naive, spent in looks(200_000)]
-    lines += ["", "## Ten values", "", "Coverage of nominal 95 % intervals of a mean of ten values, 2,000 samples.", ""]
+    lines += [f"| {name} | {naive:.1%} | {spent:.1%} |" for name, naive, spent in looks(100_000)]
+    lines += ["", "## Ten values", "", "Coverage of nominal 95 % intervals of a mean of ten values, 1,000 samples.", ""]
     lines += ["| distribution | BCa | studentised (`bootstrap_interval`) | t (`mean_interval`) |", "|---|---|---|---|"]
-    lines += [f"| {name} | {a:.1%} | {b:.1%} | {c:.1%} |" for name, a, b, c in bootstraps(2000)]
+    lines += [f"| {name} | {a:.1%} | {b:.1%} | {c:.1%} |" for name, a, b, c in bootstraps(1000)]
     return "\n".join(lines) + "\n"
 
 
@@ -210,7 +210,7 @@ def _largest(count: int, repeats: int) -> float:
 def main() -> None:
     """Simulate and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=500)
+    parser.add_argument("--repeats", type=int, default=300)
     repeats = parser.parse_args().repeats
     began, table = time.process_time(), []
     for row in seeds_by_items(repeats):

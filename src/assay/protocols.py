@@ -196,14 +196,15 @@ class ControlArm:
     """An arm whose answer is known beforehand, run like any other and judged by the decision of the claim.
 
     ``instead_of`` maps arms of the claim to the control arms that take their place; the track then decides as if those
-    had been measured. A known-good control must not come out as FAIL. A known-bad one must, or, where a guard stops it
-    first, be INCONCLUSIVE for a reason that contains ``because``. Made by ``known_good`` and ``known_bad``.
+    had been measured. A known-good control must not come out as FAIL, a known-bad one must. With ``because`` it must be
+    rejected for the right reason: FAIL, or INCONCLUSIVE where a guard stops it first, with one of these texts in the
+    reason. Made by ``known_good`` and ``known_bad``.
     """
 
     name: str
     kind: Literal["known-good", "known-bad"]
     instead_of: Mapping[str, str]
-    because: str = ""
+    because: tuple[str, ...] = ()
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -223,13 +224,14 @@ def known_good(arm: str, instead_of: str | Mapping[str, str]) -> ControlArm:
     return ControlArm(arm, "known-good", _swap(arm, instead_of))
 
 
-def known_bad(arm: str, instead_of: str | Mapping[str, str], *, because: str = "") -> ControlArm:
+def known_bad(arm: str, instead_of: str | Mapping[str, str], *, because: str | Sequence[str] = ()) -> ControlArm:
     """A control that must be rejected; otherwise as ``known_good``.
 
     >>> known_bad("control: shuffled labels", "eqprop", because="not above chance").kind
     'known-bad'
     """
-    return ControlArm(arm, "known-bad", _swap(arm, instead_of), because)
+    reasons = (because,) if isinstance(because, str) else tuple(because)
+    return ControlArm(arm, "known-bad", _swap(arm, instead_of), reasons)
 
 
 def _swap(arm: str, instead_of: str | Mapping[str, str]) -> dict[str, str]:

@@ -35,15 +35,16 @@ def _judged(body: Any, control: ControlArm, outcomes: Outcomes) -> Control:
     if control.kind == "known-good":
         told = verdict not in (Verdict.FAIL, Verdict.ERROR)
     else:
-        stopped = bool(control.because) and verdict is Verdict.INCONCLUSIVE and control.because in reason
-        told = verdict is Verdict.FAIL or stopped
+        right = any(text in reason for text in control.because)
+        rejected = (Verdict.FAIL, Verdict.INCONCLUSIVE) if control.because else (Verdict.FAIL,)
+        told = verdict in rejected and (right or not control.because)
     return _control(control, wanted, _short(f"{verdict}: {reason}"), told)
 
 
 def _wanted(control: ControlArm) -> str:
     if control.kind == "known-good":
         return "not FAIL"
-    return f"FAIL, or INCONCLUSIVE: {control.because}" if control.because else "FAIL"
+    return f"rejected: {' or '.join(control.because)}" if control.because else "FAIL"
 
 
 def _control(control: ControlArm, wanted: str, observed: str, separated: bool) -> Control:

@@ -59,7 +59,8 @@ class Transformer:
 
     controls: ClassVar[tuple[ControlArm, ...]] = (
         known_good(BPTT, REVERSAL),
-        *(known_bad(arm, REVERSAL) for arm in (STRONG, ALONE, FLIPPED)),
+        known_bad(STRONG, REVERSAL, because="not the gradient"),
+        *(known_bad(arm, REVERSAL, because="does not solve") for arm in (ALONE, FLIPPED)),
     )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:

@@ -61,7 +61,7 @@ def accuracies(
     records: dict[tuple[str, int], dict[str, Any]] = {}
     for i, seed in enumerate(seeds):
         wiggle = 0.4 * (i % 3 - 1)
-        learned = {"rate": 2e-3, "validation": 97.0, "tried": {"0.002": 97.0}, "history": [50.0, 97.0]}
+        learned = {"rate": 2e-3, "validation": 97.0, "tried": {"0.002": 97.0}, "history": [50.0 + i, 97.0]}
         records[parity.EQPROP, seed] = {**learned, "accuracy": ours + wiggle}
         records[parity.BACKPROP, seed] = {**learned, "accuracy": theirs}
         records[parity.TWIN, seed] = {**learned, "accuracy": theirs - wiggle}
