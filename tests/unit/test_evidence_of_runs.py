@@ -1,13 +1,23 @@
 """Evidence of whole runs: what the guard reads from the cells, the controls and the ledger of the store."""
 
+from pathlib import Path
+
 import pytest
 
 from assay.registry import registry
 from assay.results import Evidence, Verdict
 from assay.studies.verification import verify
 
-registry.load_module("toy_tracks")
+HERE = Path(__file__).parent
 PASS, INCONCLUSIVE = Verdict.PASS, Verdict.INCONCLUSIVE
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.syspath_prepend(str(HERE))
+    registry.load_module("toy_tracks")
+    assert not registry.broken
 
 
 def run(track, store, **more):
