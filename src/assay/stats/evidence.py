@@ -9,7 +9,7 @@ from assay.errors import expected
 from assay.results import Check, Control, Evidence, Finding, Verdict
 from assay.stats import guards
 from assay.stats.decision import MINIMUM_SEEDS
-from assay.stats.guards import deciding, headline_of
+from assay.stats.guards import LOOKS, deciding, headline_of
 from assay.stats.levels import power_again, widened
 from assay.stats.observed import Ran
 
@@ -65,7 +65,7 @@ def enforce(finding: Finding, *, kind: Kind, ran: Ran) -> Finding:
     verdict is never improved.
     """
     finding = finding.model_copy(update={"controls": ran.controls})
-    before = finding.verdict
+    before, stopped = finding.verdict, set[str]()
     if kind == "statistical" and ran.look is not None:
         finding = _at_this_look(finding, ran)
     steps: tuple[Callable[[Finding], Check | None], ...] = (
@@ -80,11 +80,12 @@ def enforce(finding: Finding, *, kind: Kind, ran: Ran) -> Finding:
     for guard in steps:
         if (check := guard(finding)) is not None:
             finding = _stopped(finding, check, first=finding.verdict is before)
+            stopped.add(check.name)
     decided = finding.verdict in (Verdict.PASS, Verdict.FAIL)
     level = evidence_level(
         kind=kind,
         n=_observations(finding, kind, ran),
-        guards_hold=finding.verdict is before and not finding.failures,
+        guards_hold=stopped <= {LOOKS} and not finding.failures,  # a level too lax is no fault of what was run
         decided=decided and (kind == "deterministic" or guards.shown(finding)),
         controls_separated=_both_kinds_separated(finding.controls),
         fixed_beforehand=ran.planned and not (ran.look is not None and ran.look.shopped),
@@ -102,7 +103,7 @@ def _at_this_look(finding: Finding, ran: Ran) -> Finding:
     wider = {id(m): widened(m, look.level) for m in judged if look.level > 0}
     measurements = tuple(wider.get(id(m), m) for m in finding.measurements)
     shopped = Check(name="root seeds", verdict=Verdict.INCONCLUSIVE, reason=look.note, label="shopped", aside=ASIDE)
-    line = Check(name="looks", verdict=Verdict.PASS, reason=look.note, label="context")
+    line = Check(name=LOOKS, verdict=Verdict.PASS, reason=look.note, label="context")
     update: dict[str, object] = {
         "measurements": measurements,
         "checks": (*finding.checks, shopped if look.shopped else line),

@@ -11,6 +11,7 @@ from assay.stats.looks import Spending
 from assay.stats.observed import Ran
 
 Kind = Literal["statistical", "deterministic"]
+LOOKS = "looks"
 
 
 def headline_of(finding: Finding) -> Measurement | None:
@@ -103,11 +104,11 @@ def look_allows(finding: Finding, kind: Kind, look: Spending | None) -> Check | 
     if kind != "statistical" or look is None or finding.verdict not in (Verdict.PASS, Verdict.FAIL):
         return None
     if look.level <= 0:
-        return Check(name="looks", verdict=Verdict.INCONCLUSIVE, reason=look.note)
+        return Check(name=LOOKS, verdict=Verdict.INCONCLUSIVE, reason=look.note)
     if finding.verdict is Verdict.PASS:
         for m in deciding(finding):
             if m.region is not None and m.interval is not None and relation(m.interval, m.region) is not Verdict.PASS:
-                stop = _stop("looks", m, "does not lie inside")
+                stop = _stop(LOOKS, m, "does not lie inside")
                 return stop.model_copy(update={"reason": f"{look.note}: {stop.reason}"})
     return None
 
