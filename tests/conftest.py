@@ -1,11 +1,14 @@
 """Settings of every test: neither how fast the machine is nor which test ran before says anything about a claim."""
 
+import os
 import random
 import sys
 
 import numpy
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("ASSAY_KEY", "a key for the tests, and for nothing else")
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

@@ -29,6 +29,7 @@ _HOMES = {
     "save_report": "assay.reports",
     "compare": "assay.reports",
     "audit_credit": "assay.audits.credit",
+    "FAProtocol": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
     "audit_dependence": "assay.audits.dependence",
     "assert_depends": "assay.audits.dependence",

@@ -16,6 +16,8 @@ from typing import Any
 from assay.errors import ConfigError, unknown
 from assay.protocols import BUDGETS, Budget
 
+MOST_WORKERS = 10_000
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -31,6 +33,8 @@ class Settings:
     address: str | None = None
     store: str | None = None
     plugins: tuple[str, ...] = ()
+    trust: tuple[str, ...] = ()
+    """Names of others whose stored cells are used: their keys lie in ``~/.config/assay/keys``."""
 
 
 def load(folder: Path | None = None, *, environment: Mapping[str, str] | None = None, **flags: Any) -> Settings:
@@ -62,13 +66,15 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if not variable.startswith("ASSAY_"):
             continue
         name = variable.removeprefix("ASSAY_").lower()
+        if name == "key":  # a secret, read by the store alone
+            continue
         if name in ("seeds", "seed", "workers"):
             try:
                 values[name] = int(text)
             except ValueError:
                 raise ConfigError(f"expected a whole number in {variable}; given '{text}'") from None
         else:
-            values[name] = tuple(text.split()) if name == "plugins" else text
+            values[name] = tuple(text.split()) if name in ("plugins", "trust") else text
     return values
 
 
@@ -78,9 +84,8 @@ def _apply(settings: Settings, values: Mapping[str, Any], where: str) -> Setting
         if name not in known:
             raise ConfigError(f"{unknown('setting', name, known)} (in {where})")
         _check(name, value, where)
-    if "plugins" in values:
-        values = {**values, "plugins": tuple(values["plugins"])}
-    return replace(settings, **values)
+    lists = {name: tuple(values[name]) for name in ("plugins", "trust") if name in values}
+    return replace(settings, **{**values, **lists})
 
 
 def _check(name: str, value: Any, where: str) -> None:
@@ -88,9 +93,13 @@ def _check(name: str, value: Any, where: str) -> None:
         raise ConfigError(f"{unknown('budget', value, BUDGETS)} (in {where})")
     if name in ("seeds", "workers") and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ConfigError(f"expected {name} >= 1; given {value!r} (in {where})")
+    if name == "workers" and value is not None and value > MOST_WORKERS:
+        raise ConfigError(f"expected workers <= {MOST_WORKERS}; given {value!r} (in {where})")
     if name == "seed" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise ConfigError(f"expected seed >= 0; given {value!r} (in {where})")
     if name in ("out", "data", "store", "engine", "address") and not isinstance(value, str | Path):
         raise ConfigError(f"expected text for {name}; given {value!r} (in {where})")
-    if name == "plugins" and not (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)):
-        raise ConfigError(f"expected a list of module names for plugins; given {value!r} (in {where})")
+    listed = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    if name in ("plugins", "trust") and not listed:
+        what = "module names" if name == "plugins" else "names of keys"
+        raise ConfigError(f"expected a list of {what} for {name}; given {value!r} (in {where})")

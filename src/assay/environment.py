@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 from assay import __version__
@@ -29,6 +31,28 @@ def capture(folder: Path | None = None) -> Environment:
         git_revision=revision,
         git_dirty=dirty,
     )
+
+
+@cache
+def of_cell() -> dict[str, str]:
+    """Where a cell was computed, in a few words stored with its result; ``machine`` tells machines apart, not whose."""
+    found = {name: version for name, version in _versions().items() if name in ("assay", "torch", "numpy", "scipy")}
+    return {"python": platform.python_version(), **found, "platform": platform.platform(), "machine": machine()}
+
+
+@cache
+def machine() -> str:
+    """Eight digits that are the same on this machine and its reboots, and on hardly any other."""
+    for file in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            name = Path(file).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if name:
+            break
+    else:
+        name = platform.node()
+    return hashlib.sha256(f"assay {name} {_cpu()}".encode()).hexdigest()[:8]
 
 
 def _versions() -> dict[str, str]:

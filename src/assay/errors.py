@@ -61,3 +61,8 @@ def unknown(kind: str, given: object, known: Iterable[object]) -> str:
     close = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'? " if close else ""
     return f"unknown {kind} '{given}'; {hint}known: {', '.join(names) or 'none'}"
+
+
+def printable(text: str) -> str:
+    """Text that can be written as UTF-8: what cannot (half of a surrogate pair) is spelt out."""
+    return text.encode("utf-8", errors="backslashreplace").decode()

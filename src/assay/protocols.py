@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
+from assay.errors import expected
 from assay.results import Failure, Finding
 
 if TYPE_CHECKING:
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 
     from assay.solving.solution import Solution
 
-Budget = Literal["quick", "standard", "full"]
-BUDGETS: tuple[Budget, ...] = ("quick", "standard", "full")
-SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
+Budget = Literal["smoke", "quick", "standard", "full"]
+BUDGETS: tuple[Budget, ...] = ("smoke", "quick", "standard", "full")
+SEEDS: dict[Budget, int] = {"smoke": 1, "quick": 3, "standard": 10, "full": 20}
 """How many seeds a budget runs."""
 
 
@@ -68,13 +69,17 @@ class Clamped(Protocol):
         """The same batch ``phases`` times over, so that several nudges relax as one batch."""
 
 
+Batch = TypeVar("Batch", bound=Clamped)
+"""The clamped batch of a model: its own class."""
+
+
 @runtime_checkable
-class EquilibriumModel(Protocol):
+class EquilibriumModel(Protocol[Batch]):
     """What equilibrium propagation needs of a model: an energy, the sweep that lowers it, and the loss at rest.
 
     A model is also an ``nn.Module`` whose ``forward(x)`` gives the logits at the free fixed point. The fixed point of
     ``sweep`` must be a stationary point of ``energy + beta * loss_scale * loss`` (``symmetric``); ``audit_gradient``
-    tells whether it is.
+    tells whether it is. ``networks.equilibrium.EquilibriumModule`` derives all but five of these from those five.
     """
 
     @property
@@ -88,33 +93,36 @@ class EquilibriumModel(Protocol):
     def symmetric(self) -> bool:
         """False when feedback weights differ from forward weights: then no energy exists."""
 
-    def clamp(self, x: Tensor) -> Clamped:
+    def clamp(self, x: Tensor) -> Batch:
         """The batch ready to relax; InputError for a wrong shape, an integer dtype or NaN."""
 
-    def start(self, clamped: Any) -> State:
+    def start(self, clamped: Batch) -> State:
         """The state before the first sweep, fresh storage."""
 
-    def sweep(self, clamped: Any, state: State, nudge: Nudge | None = None) -> State:
+    def sweep(self, clamped: Batch, state: State, nudge: Nudge | None = None) -> State:
         """One sweep over all units, as a pure function: differentiable, and complex when the state is."""
 
     def relax(
-        self,
-        clamped: Any,
-        state: State | None,
-        *,
-        sweeps: int,
-        tolerance: float | None = None,
-        nudge: Nudge | None = None,
-        trace: bool = False,
+        self, clamped: Batch, state: State | None, *, sweeps: int, tolerance: float | None = None,
+        nudge: Nudge | None = None, trace: bool = False,
     ) -> Solution:
         """The same sweeps by the fastest kernel there is; may overwrite ``state``, and begins at ``start`` if None."""
 
+    def deviate(
+        self, clamped: Batch, free: State, nudge: Nudge, *, sweeps: int, tolerance: float | None = None, order: int = 2
+    ) -> Solution:
+        """How far the nudge moves the units away from ``free``, itself the unknown of the relaxation.
+
+        The rows of the nudge are one or more phases of those of ``free``. A layer's deviation may be given in units of
+        its own; residuals are relative to the size of a layer's deviation. ``order`` is how many orders of beta matter.
+        """
+
     def tangent(
-        self, clamped: Any, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
+        self, clamped: Batch, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
     ) -> Solution:
         """How the free fixed point ``state`` moves per unit of beta."""
 
-    def energy(self, clamped: Any, state: State) -> Tensor:
+    def energy(self, clamped: Batch, state: State) -> Tensor:
         """The energy of each row, without the loss."""
 
     def logits(self, state: State) -> Tensor:
@@ -123,10 +131,21 @@ class EquilibriumModel(Protocol):
     def row_losses(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of each row given its output; ``target`` holds class indices."""
 
-    def add_energy_gradient(self, clamped: Any, state: State, weights: Tensor) -> None:
+    def check_target(self, target: Tensor, *, rows: int) -> None:
+        """Nothing, or an InputError if ``target`` is not what the loss compares with."""
+
+    def add_energy_gradient(self, clamped: Batch, state: State, weights: Tensor) -> None:
         """Add to ``.grad`` the sum over rows of ``weights`` times the derivative of the row's energy (real part)."""
 
-    def add_tangent_gradient(self, clamped: Any, state: State, direction: State, weight: float) -> None:
+    def add_deviation_gradient(
+        self, clamped: Batch, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
+    ) -> None:
+        """Add to ``.grad`` each phase's coefficient times the change of dE/dtheta, summed over rows, over loss_scale.
+
+        ``deviation`` is what ``deviate`` found; the change is computed as a sum of small terms, never as a difference.
+        """
+
+    def add_tangent_gradient(self, clamped: Batch, state: State, direction: State, weight: float) -> None:
         """Add to ``.grad`` ``weight`` times d/dtheta <dE/ds, direction>, the change of dE/dtheta as the state moves so.
 
         A model without an energy puts minus its vector field in the place of dE/ds.
@@ -346,6 +365,12 @@ class Cell:
     gpus: float = 0.0
     memory: int | None = None
     together: Together | None = None
+    fresh: bool = False
+    """Whether it must run in a process started for it alone, not in a child forked from a warm one."""
+
+    def __post_init__(self) -> None:
+        if not self.timeout > 0:  # a NaN would let it run for ever
+            raise expected("a timeout > 0 (seconds)", given=f"timeout={self.timeout!r} of {self.label}")
 
 
 @dataclass(frozen=True)
@@ -361,6 +386,8 @@ class CellResult:
     seconds: float
     cached: bool = False
     together: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Versions, platform and machine of the process that computed it."""
 
 
 @dataclass(frozen=True)

@@ -309,6 +309,8 @@ class Run(Frozen):
         """The run stored in ``text``; SchemaError if it is corrupt or from a newer Assay."""
         try:
             raw = json.loads(text)
+        except RecursionError:
+            raise SchemaError(f"{where} is nested too deeply to be a run; it was not written by Assay") from None
         except ValueError as error:
             raise SchemaError(f"{where} is not valid JSON ({error}); it may be truncated: make the run again") from None
         version = raw.get("schema_version") if isinstance(raw, dict) else None
@@ -320,6 +322,8 @@ class Run(Frozen):
             )
         try:
             return Run.model_validate(raw)
+        except RecursionError:
+            raise SchemaError(f"{where} is nested too deeply to be a run; it was not written by Assay") from None
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "top level"

@@ -38,7 +38,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
         patch.syspath_prepend(str(HERE))
         registry.load_module("toy_tracks")
         run = verify(*TOYS, seeds=3, store=tmp_path_factory.mktemp("cells"), workers=2)
-    assert Run.from_json(run.to_json()) == run
+    assert Run.from_json(run.to_json()).model_copy(update={"digest": ""}) == run
     assert [finding.name for finding in run.findings] == list(TOYS), "everything asked for is there, in order"
     assert run.verdict is Verdict.ERROR
     return {finding.name: finding for finding in run.findings}

@@ -59,6 +59,7 @@ def _app() -> typer.Typer:
         audit_credit,
         audit_dependence,
         audit_equilibrium,
+        audit_run,
         audit_symmetry,
         bench,
         compare,
@@ -95,6 +96,7 @@ def _app() -> typer.Typer:
     app.command("selftest")(selftest.selftest_command)
     app.command("report")(report.report_command)
     app.command("compare")(compare.compare_command)
+    app.command("audit-run")(audit_run.audit_run_command)
     app.command("view")(view.view_command)
     app.command("bench", cls=ManyValues)(bench.bench_command)
     app.command("tune", cls=ManyValues)(tune.tune_command)

@@ -71,6 +71,10 @@ def settings(**flags: Any) -> Settings:
     from assay.registry import registry
 
     loaded = load(**flags)
+    if loaded.trust:
+        from assay.engine.store.keys import trust
+
+        trust(loaded.trust)
     if loaded.out is not None:
         from assay.reports.save import check_folder
 

@@ -11,8 +11,10 @@ from typer.core import TyperCommand
 from assay.cli.options import Address, Cells, Engine, Report, Workers
 
 EXPERIMENTS = ("fa-protocol",)
-STEPS = {"methods": "--methods", "frozen": "--ladder", "penalty": "--lambdas", "all": None}
-"""Each step, and the option that it alone uses."""
+STEPS: dict[str, tuple[str, ...]] = {
+    "methods": ("--methods",), "frozen": ("--ladder", "--shallow"), "penalty": ("--lambdas",), "all": (),
+}
+"""Each step, and the options that it alone uses."""
 
 
 class ReproduceCommand(TyperCommand):
@@ -33,6 +35,8 @@ def reproduce_command(
     epochs: Annotated[int | None, typer.Option(help="Epochs (default: 100; 30 for the penalty).")] = None,
     lambdas: Annotated[list[float] | None, typer.Option(help="Penalties (default: 0 1e-4 1e-3 1e-2 1e-1).")] = None,
     ladder: Annotated[bool, typer.Option("--ladder", help="With frozen: also train the last 1, 2, 3 blocks.")] = False,
+    shallow: Annotated[bool, typer.Option("--shallow", help="With frozen: also the model without its blocks.")] = False,
+    gpu: Annotated[int | None, typer.Option(help="Train on this GPU (default: the CPU).")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with cifar-10-batches-bin (default: ASSAY_DATA).")] = None,
     artifacts: Annotated[Path | None, typer.Option(help="Folder for the weights of every run.")] = None,
     workers: Workers = None,
@@ -49,22 +53,25 @@ def reproduce_command(
 
     from assay.cli.session import finish, session
     from assay.errors import InputError, expected, unknown
+    from assay.learning.device import chosen_device
     from assay.studies.reproduce import experiment as plans
     from assay.studies.reproduce.published import SEEDS
 
     for kind, name, known in (("experiment", experiment, EXPERIMENTS), ("step", step, STEPS)):
         if name not in known:
             raise InputError(unknown(kind, name, known))
-    for option, given in (("--methods", methods), ("--ladder", ladder), ("--lambdas", lambdas)):
-        if given and option != STEPS[step]:
+    for option, given in (("--methods", methods), ("--ladder", ladder), ("--shallow", shallow), ("--lambdas", lambdas)):
+        if given and option not in STEPS[step]:
             raise expected(f"options that '{step}' uses", given=option, do="leave it out, or run its own step")
+    if gpu is not None:
+        chosen_device(f"cuda:{gpu}")  # a missing GPU is said before anything runs
     used = tuple(seeds or SEEDS)
     length = plans.EPOCHS if epochs is None else epochs
     penalised = plans.PENALTY_EPOCHS if epochs is None else epochs
     if step == "methods":
         plan = plans.methods_plan(arch, methods or plans.METHODS, used, length)
     elif step == "frozen":
-        plan = plans.frozen_plan(arch, used, length, ladder)
+        plan = plans.frozen_plan(arch, used, length, ladder, shallow)
     elif step == "penalty":
         plan = plans.penalty_plan(arch, lambdas or plans.LAMBDAS, used, penalised)
     else:
@@ -72,7 +79,7 @@ def reproduce_command(
     with session(out=out, workers=workers, data=data, engine=engine, address=address, store=store) as at_work:
         run, records = plans.reproduce(
             plan, data=at_work.settings.data, artifacts=str(artifacts) if artifacts else None, place=at_work.place,
-            command=at_work.command,
+            command=at_work.command, device=None if gpu is None else f"cuda:{gpu}",
         )
     place = at_work.folder_of(run)
     (place / "records").mkdir(parents=True, exist_ok=True)

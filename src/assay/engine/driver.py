@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from assay.engine.estimate import CostModel
 from assay.engine.grouping import as_group, bundle, split
@@ -85,7 +86,10 @@ def _stored(result: CellResult) -> StoredCell | None:
     if result.record is None:
         return None
     cell = result.cell
-    return StoredCell(cell.key, cell.label, cell.group, result.seconds, result.record, result.together)
+    return StoredCell(
+        cell.key, cell.label, cell.group, result.seconds, result.record, result.together, result.environment,
+        at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
 
 
 class _Plan:
@@ -221,4 +225,7 @@ class _Plan:
 
     def _answer(self, cell: Cell, stored: StoredCell) -> CellResult:
         self._notify(CellEvent("cached", cell, stored.seconds))
-        return CellResult(cell, stored.record, None, stored.seconds, cached=True, together=stored.together)
+        return CellResult(
+            cell, stored.record, None, stored.seconds, cached=True, together=stored.together,
+            environment=stored.environment,
+        )

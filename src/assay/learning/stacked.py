@@ -21,8 +21,11 @@ from assay.networks.energy_mlp.population import population_gradient
 from assay.protocols import Rule, Task
 from assay.rules.backprop import Backprop
 from assay.rules.equilibrium import EqProp
-from assay.rules.estimators import estimator
+from assay.rules.estimators import Centered, FiniteNudge, OneSided, Richardson, Tangent
 from assay.solving.solution import Diverged, Status
+
+STACKED = (OneSided, Centered, Richardson, Tangent)
+"""Estimators with a form for many networks side by side."""
 
 
 @runtime_checkable
@@ -55,8 +58,8 @@ def obstacle(models: Sequence[nn.Module], rule: Rule) -> str | None:
         if rule.loss is not None or widths_of(first) is None or not isinstance(first, nn.Sequential):
             return f"backprop on {type(first).__name__}, which is not linear layers in a row with the usual loss"
         return "different parameters frozen" if len(flags) > 1 else None
-    if not isinstance(rule, EqProp) or estimator(rule.nudge).name in ("bptt", "holomorphic", "one-sided", "asymmetric"):
-        return f"the rule {rule}, which is neither backprop nor a real stencil or tangent of EqProp"
+    if not isinstance(rule, EqProp) or rule.coordinates == "states" or not isinstance(rule.estimator, STACKED):
+        return f"the rule {rule}, which is neither backprop nor EqProp in deviations with a real stencil or tangent"
     if not isinstance(first, Stackable):
         return f"models of type {type(first).__name__}"
     return "frozen parameters" if flags != {(True,) * len(list(first.parameters()))} else None
@@ -105,7 +108,7 @@ def exact_by_construction(rule: Rule, models: Sequence[nn.Module]) -> bool:
         return True
     layers = models[0].as_layers() if isinstance(models[0], Stackable) else None
     lone = layers is not None and layers.depth == 1 and layers.readout is not None
-    return rule.tolerance is None and not lone and estimator(rule.nudge).name != "tangent"
+    return rule.tolerance is None and not lone and not isinstance(rule.estimator, Tangent)
 
 
 def same_bits(
@@ -156,8 +159,7 @@ def _equilibrium(rule: EqProp, shape: Layers, stacked: Sequence[nn.Parameter], x
     pairs = [(w.detach(), b.detach().unsqueeze(1)) for w, b in zip(stacked[::2], stacked[1::2], strict=True)]
     readout = pairs.pop() if shape.readout is not None else None
     layers = Layers([w for w, _ in pairs], [b for _, b in pairs], readout, shape.gamma, shape.activation)
-    scheme = estimator(rule.nudge)
-    stencil = None if scheme.name == "tangent" else scheme.stencil(rule.beta)
+    stencil = rule.estimator.stencil() if isinstance(rule.estimator, FiniteNudge) else None
     step = population_gradient(
         layers, x, y, sweeps=rule.sweeps, tolerance=rule.tolerance,
         betas=[beta.real for beta in stencil.betas] if stencil else (),

@@ -42,6 +42,8 @@ class Epoch:
     residual: float | None = None
     status: str | None = None
     validation_error: float = math.nan
+    health: str | None = None
+    """The first complaint of the rule in this epoch (a signal lost, a relaxation not at rest), or None."""
 
 
 @dataclass(frozen=True)
@@ -197,11 +199,12 @@ class Progress:
         self.losses: list[float] = []
         self.residual: float | None = None
         self.status: Status | None = None
+        self.health: str | None = None
 
     def epoch(self, number: int, held: Evaluation, seconds: float, *, scale: float = 1.0) -> Epoch:
         mean = math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
         return Epoch(number, mean, held.accuracy, seconds, self.residual, str(self.status) if self.status else None,
-                     scale * held.error)
+                     scale * held.error, self.health)
 
     def relaxed(self, residual: float, status: Status) -> None:
         self.residual = residual if self.residual is None else max(self.residual, residual)
@@ -233,6 +236,21 @@ class Relaxed(Protocol):
     def status(self) -> Status: ...
 
 
+@runtime_checkable
+class Examined(Protocol):
+    """A step whose health was looked at, as EqProp's is."""
+
+    @property
+    def health(self) -> Complaining | None: ...
+
+
+class Complaining(Protocol):
+    """Something that may be wrong, in words."""
+
+    @property
+    def complaint(self) -> str | None: ...
+
+
 def _step(
     model: nn.Module, rule: Any, opt: Optimizer | None, x: Tensor, y: Tensor, progress: Progress,
     clip_norm: float | None,
@@ -247,6 +265,8 @@ def _step(
         return str(error)
     if isinstance(rule, Relaxing) and rule.last is not None:
         progress.relaxed(rule.last.residual, rule.last.status)
+        if progress.health is None and isinstance(rule.last, Examined) and rule.last.health is not None:
+            progress.health = rule.last.health.complaint
     if not math.isfinite(loss):
         return f"the loss is {loss}; lower the learning rate"
     progress.losses.append(loss)

@@ -44,7 +44,7 @@ class ClampedTokens:
         return type(self)(self.x, self.scores.repeat(phases, 1, 1, 1), self.values.repeat(phases, 1, 1, 1))
 
 
-class EnergyAttention(EquilibriumModule):
+class EnergyAttention(EquilibriumModule[ClampedTokens]):
     """An equilibrium transformer for sequences of ``length`` tokens out of ``vocabulary``, one class per position.
 
     ``attention=False`` leaves every position to itself (each attends to its own value alone), a control that cannot

@@ -45,7 +45,7 @@ class ClampedImages:
         return type(self)(self.x, torch.cat([self.drive] * phases), self.kernels)
 
 
-class EnergyConv(EquilibriumModule):
+class EnergyConv(EquilibriumModule[ClampedImages]):
     """A convolutional energy network on images of ``shape`` (channels, height, width).
 
     Every layer is a ``kernel`` x ``kernel`` convolution that keeps the size of the map, then pooling by 2; ``channels``

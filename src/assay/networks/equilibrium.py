@@ -7,14 +7,16 @@ everything else follows from them, and a model overrides it only to be faster (E
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, cast
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.errors import InputError, expected, unknown
-from assay.protocols import Nudge, State
+from assay.protocols import Batch, Nudge, State
+from assay.solving.deviation import deviate, gauss
 from assay.solving.relaxation import check_finite, relax
 from assay.solving.solution import Solution
 from assay.solving.tangent import tangent
@@ -22,7 +24,7 @@ from assay.solving.tangent import tangent
 Readout = Literal["softmax", "squared"]
 
 
-class EquilibriumModule(nn.Module, ABC):
+class EquilibriumModule(nn.Module, ABC, Generic[Batch]):
     """An ``nn.Module`` whose output is read from a fixed point; see ``assay.protocols.EquilibriumModel``.
 
     ``sweeps`` and ``tolerance`` say how ``forward`` relaxes: with gradients enabled exactly ``sweeps`` sweeps are
@@ -47,18 +49,18 @@ class EquilibriumModule(nn.Module, ABC):
         return True
 
     @abstractmethod
-    def clamp(self, x: Tensor) -> Any: ...
+    def clamp(self, x: Tensor) -> Batch: ...
 
     @abstractmethod
-    def start(self, clamped: Any) -> State: ...
+    def start(self, clamped: Batch) -> State: ...
 
     @abstractmethod
-    def sweep(self, clamped: Any, state: State, nudge: Nudge | None = None) -> State: ...
+    def sweep(self, clamped: Batch, state: State, nudge: Nudge | None = None) -> State: ...
 
     @abstractmethod
-    def energy(self, clamped: Any, state: State) -> Tensor: ...
+    def energy(self, clamped: Batch, state: State) -> Tensor: ...
 
-    def coupling(self, clamped: Any, state: State) -> Tensor:
+    def coupling(self, clamped: Batch, state: State) -> Tensor:
         """The part of the energy that depends on parameters; the cost R of the units does not and may be left out."""
         return self.energy(clamped, state)
 
@@ -80,7 +82,7 @@ class EquilibriumModule(nn.Module, ABC):
         return self.logits(state)
 
     def relax(
-        self, clamped: Any, state: State | None, *, sweeps: int, tolerance: float | None = None,
+        self, clamped: Batch, state: State | None, *, sweeps: int, tolerance: float | None = None,
         nudge: Nudge | None = None, trace: bool = False,
     ) -> Solution:
         with torch.no_grad():
@@ -90,9 +92,14 @@ class EquilibriumModule(nn.Module, ABC):
             )
 
     def tangent(
-        self, clamped: Any, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
+        self, clamped: Batch, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
     ) -> Solution:
         return tangent(self, clamped, state, target, sweeps=sweeps, tolerance=tolerance)
+
+    def deviate(
+        self, clamped: Batch, free: State, nudge: Nudge, *, sweeps: int, tolerance: float | None = None, order: int = 2
+    ) -> Solution:
+        return deviate(self, clamped, free, nudge, sweeps=sweeps, tolerance=tolerance, order=order)
 
     def row_losses(self, logits: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy averaged over positions (softmax), or half the squared distance to the one-hot target."""
@@ -101,11 +108,14 @@ class EquilibriumModule(nn.Module, ABC):
             return flat.view(len(target), -1).mean(1)
         return 0.5 * (logits - self.one_hot(target, logits.dtype)).square().flatten(1).sum(1)
 
+    def check_target(self, target: Tensor, *, rows: int) -> None:
+        check_classes(target, rows=rows, classes=self.classes)
+
     def one_hot(self, target: Tensor, dtype: torch.dtype) -> Tensor:
         """Class indices as rows of zeros with a single one."""
         return functional.one_hot(target, self.classes).to(dtype)
 
-    def add_energy_gradient(self, clamped: Any, state: State, weights: Tensor) -> None:
+    def add_energy_gradient(self, clamped: Batch, state: State, weights: Tensor) -> None:
         phases = len(state[0]) // len(clamped.x)
         with torch.enable_grad():
             # Clamped again because the input drive depends on parameters too; the states are constants here.
@@ -113,15 +123,32 @@ class EquilibriumModule(nn.Module, ABC):
             total = (weights * energies).sum()
             self._add_gradient(total.real if total.is_complex() else total)
 
-    def slopes(self, clamped: Any, state: State) -> tuple[Tensor, ...]:
+    def add_deviation_gradient(
+        self, clamped: Batch, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
+    ) -> None:
+        """The change of dE/dtheta is an integral along the deviation too: of d/dtheta <dE/ds, d>."""
+        phases, rows = len(coefficients), len(free[0])
+        weights = per_row([c / self.loss_scale for c in coefficients], deviation[0], rows)
+        resting = tuple(torch.cat([layer] * phases).to(deviation[0].dtype) for layer in free)
+        with torch.enable_grad():
+            batch, total = self.clamp(clamped.x).repeat(phases), resting[0].new_zeros(())
+            for node, share in zip(*gauss(order), strict=True):
+                slopes = self.slopes(batch, tuple(s + node * d for s, d in zip(resting, deviation, strict=True)))
+                for slope, d in zip(slopes, deviation, strict=True):
+                    total = total + share * (weights.view(-1, *[1] * (d.dim() - 1)) * slope * d).sum()
+            self._add_gradient(total.real if total.is_complex() else total)
+
+    def slopes(self, clamped: Batch, state: State) -> tuple[Tensor, ...]:
         """dE/ds as far as it depends on parameters, and differentiable in them.
 
         A model without an energy gives minus its vector field.
         """
         leaves = tuple(s.detach().requires_grad_() for s in state)
-        return torch.autograd.grad(self.coupling(clamped, leaves).sum(), leaves, create_graph=True)
+        energies = self.coupling(clamped, leaves)
+        found = torch.autograd.grad(energies, leaves, torch.ones_like(energies), create_graph=True)
+        return tuple(slope.conj() for slope in found)  # of a complex state torch gives the conjugate
 
-    def add_tangent_gradient(self, clamped: Any, state: State, direction: State, weight: float) -> None:
+    def add_tangent_gradient(self, clamped: Batch, state: State, direction: State, weight: float) -> None:
         with torch.enable_grad():
             slopes = self.slopes(self.clamp(clamped.x), tuple(s.detach() for s in state))
             along = sum((slope * d).sum() for slope, d in zip(slopes, direction, strict=True))
@@ -148,6 +175,26 @@ def add_to_grad(parameters: Any, gradients: Any) -> None:
         if not parameter.requires_grad:
             continue
         parameter.grad = gradient.detach() if parameter.grad is None else parameter.grad.add_(gradient.detach())
+
+
+def check_classes(y: Tensor, *, rows: int, classes: int) -> None:
+    """Nothing, or an InputError: targets are class indices, one per row."""
+    if y.dtype != torch.long:
+        raise expected("class indices of dtype torch.int64", given=f"y of dtype {y.dtype}", do="use y.long()")
+    if len(y) != rows:
+        raise expected(f"one target per row ({rows})", given=f"y of shape {tuple(y.shape)}")
+    if len(y) == 0:
+        raise expected("at least one row in the batch", given="none")
+    low, high = (int(v) for v in torch.aminmax(y))
+    if low < 0 or high >= classes:
+        raise expected(f"class indices from 0 to {classes - 1}", given=f"indices from {low} to {high}",
+                       do="give the model as many outputs as there are classes")
+
+
+def per_row(values: Sequence[complex], like: Tensor, rows: int) -> Tensor:
+    """Each value ``rows`` times over, in the dtype of ``like``."""
+    numbers = list(values) if like.is_complex() else [complex(value).real for value in values]
+    return torch.tensor(numbers, dtype=like.dtype, device=like.device).unsqueeze(1).expand(-1, rows).flatten()
 
 
 def softmax(logits: Tensor) -> Tensor:

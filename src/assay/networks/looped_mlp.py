@@ -26,6 +26,9 @@ from assay.networks.equilibrium import EquilibriumModule, check_inputs, seeded, 
 from assay.protocols import Nudge, State
 from assay.seeding import torch_generator
 from assay.solving.activations import activation as activation_called
+from assay.solving.deviation import Units, relative_change, relax_deviations
+from assay.solving.responses import response
+from assay.solving.solution import Solution
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class ClampedLoop:
         return type(self)(self.x, self.drive.repeat(phases, 1), self.loop)
 
 
-class LoopedMLP(EquilibriumModule):
+class LoopedMLP(EquilibriumModule[ClampedLoop]):
     """The looped network with ``hidden`` units; ``spectral_norm`` limits both weights to singular values <= ``bound``.
 
     >>> model = LoopedMLP(4, 8, 3, seed=0)
@@ -101,6 +104,32 @@ class LoopedMLP(EquilibriumModule):
                 drive = drive - (h - nudge.anchor[0]) @ (loop.t() - loop)
         return (self.activation.function(drive),)
 
+    @torch.no_grad()
+    def deviate(
+        self, clamped: ClampedLoop, free: State, nudge: Nudge, *, sweeps: int, tolerance: float | None = None,
+        order: int = 2,
+    ) -> Solution:
+        """Written out: the force on a unit is what the others' deviations and the loss make of it."""
+        (h,), dtype = free, nudge.beta.dtype
+        phases = len(nudge.beta) // len(h)
+        # With an anchor the antisymmetric part is taken away: h W^T - h (W^T - W) = h W.
+        loop = clamped.loop.to(dtype) if nudge.anchor is not None else clamped.loop.to(dtype).t()
+        readout, logits = self.output.weight.to(dtype), self.logits(free).to(dtype).repeat(phases, 1)
+        target, beta = self.one_hot(nudge.target, dtype), nudge.beta.unsqueeze(1)
+        excess = None if self.activation.smooth else clamped.drive + h @ clamped.loop.t() - h
+        respond = response(self.activation, h, scale=1.0, phases=phases, strongest=float(nudge.beta.abs().max()),
+                           excess=excess)
+
+        def sweep(units: Units, measure: bool) -> list[float]:
+            moved = units[0]
+            shifted = logits if moved is None else torch.addmm(logits, moved, readout.t())
+            force = (beta * (target - softmax(shifted))) @ readout
+            new = respond(force if moved is None else torch.addmm(force, moved, loop))
+            units[0] = new
+            return [relative_change(moved, new)] if measure else []
+
+        return relax_deviations(sweep, 1, sweeps=sweeps, tolerance=tolerance, like=h)
+
     def energy(self, clamped: ClampedLoop, state: State) -> Tensor:
         if not self.tied:
             raise expected("tied weights for an energy", given="an untied LoopedMLP", do="use tied=True")
@@ -120,7 +149,7 @@ class LoopedMLP(EquilibriumModule):
     def slopes(self, clamped: ClampedLoop, state: State) -> tuple[Tensor, ...]:
         """Minus the vector field (dE/ds where there is an energy) without R'(h), which has no parameters in it."""
         (h,) = state
-        return (-(clamped.drive + h @ clamped.loop.t()),)
+        return (-(clamped.drive + h @ clamped.loop.t().to(h.dtype)),)
 
     def _normalised(self, weight: Tensor) -> Tensor:
         if not self.spectral_norm:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from assay.errors import expected
+from assay.errors import AssayError, expected
 from assay.probe.samples import find_layout, other_first_sample
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -38,6 +38,10 @@ class Blocks:
     how: str
     batch_axis: int = 0
     """The axis of the stream that counts samples: 1 in a transformer that runs time first."""
+    broken: bool = False
+    """True when something with weights of its own lies between two blocks: the stages of a net that changes shape."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """The shape of the stream in front of each block and behind the last, one sample."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -52,10 +56,15 @@ def discover_blocks(model: nn.Module, x: Tensor, *, glob: str | None = None) -> 
     Raises InputError when there is nothing that can be called a block, or when the glob matches nothing usable.
     """
     calls = _record_calls(model, x)
+    residual = False
     if glob is not None:
         group, how = _matching(model, calls, glob), f"chosen by '{glob}'"
     else:
-        group, how = _best_group(model, calls)
+        group, how, residual = _found(model, x, calls)
+    linked = all(a.output is b.input for a, b in pairwise(group))
+    if residual:  # each adds to its own input: what happens between two of them is not part of either
+        return Blocks(tuple(call.name for call in group), "direct", None, how, _batch_axis(model, x, group[0]),
+                      broken=not linked, shapes=_shapes(group))
     direct = len(group) > 1 and all(a.output is b.input for a, b in pairwise(group))
     after = None if direct else _module_after(group[-1], calls)
     if len(group) == 1:  # a single block links to nothing: the next module tells whether something is added behind it
@@ -64,7 +73,8 @@ def discover_blocks(model: nn.Module, x: Tensor, *, glob: str | None = None) -> 
         after = None if direct else following
     names = tuple(call.name for call in group)
     return Blocks(
-        names, "direct" if direct else "outside", after.name if after else None, how, _batch_axis(model, x, group[0])
+        names, "direct" if direct else "outside", after.name if after else None, how, _batch_axis(model, x, group[0]),
+        shapes=_shapes(group),
     )
 
 
@@ -133,6 +143,33 @@ def _record_calls(model: nn.Module, x: Tensor) -> list[_Call]:
         for handle in handles:
             handle.remove()
     return calls
+
+
+def _found(model: nn.Module, x: Tensor, calls: list[_Call]) -> tuple[list[_Call], str, bool]:
+    """The residual blocks by structure, unless a chain of one class holds clearly more of the parameters."""
+    from assay.probe.residual import residual_modules
+
+    names = residual_modules(model, x)
+    group = [call for call in calls if call.name in names and call.input is not None and call.output is not None]
+    total = max(1, _size(model))
+    share = sum(_size(call.module) for call in group) / total
+    try:
+        chain, how = _best_group(model, calls)
+    except AssayError:
+        chain, how = [], ""
+        if not group:
+            raise
+    same = [call.name for call in chain] == [call.name for call in group]
+    repeated = how.startswith("class ")
+    if not group or same or (repeated and sum(_size(call.module) for call in chain) / total > share + 0.1):
+        return chain, how, False
+    classes = ", ".join(dict.fromkeys(type(call.module).__name__ for call in group))
+    return group, f"residual by structure ({classes}), {share:.0%} of the parameters", True
+
+
+def _shapes(group: list[_Call]) -> tuple[tuple[int, ...], ...]:
+    tensors = [*(call.input for call in group), group[-1].output]
+    return tuple(tuple(t.shape[1:]) for t in tensors if t is not None)
 
 
 def _best_group(model: nn.Module, calls: list[_Call]) -> tuple[list[_Call], str]:

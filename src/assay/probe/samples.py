@@ -28,7 +28,7 @@ def find_layout(before: Tensor, after: Tensor, samples: int) -> Layout | None:
 
 def other_first_sample(x: Tensor) -> Tensor | None:
     """``x`` with its first sample replaced by a different one of the batch, or None if all are the same."""
-    different = (x != x[:1]).flatten(1).any(1).nonzero()
+    different = (x != x[:1]).reshape(len(x), -1).any(1).nonzero()
     if not len(different):
         return None
     changed = x.clone()

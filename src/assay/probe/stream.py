@@ -16,12 +16,17 @@ Visit = Callable[[int, Tensor], Tensor | None]
 """Called with the depth l and h_l; a returned tensor takes the place of h_l in the forward pass."""
 
 
+Leave = Callable[[int, Tensor], None]
+"""Called with the depth l and what block l returned."""
+
+
 @contextmanager
-def tapped(model: nn.Module, blocks: Blocks, visit: Visit) -> Iterator[None]:
+def tapped(model: nn.Module, blocks: Blocks, visit: Visit, *, leave: Leave | None = None) -> Iterator[None]:
     """Inside, every forward pass of ``model`` shows h_0 ... h_L to ``visit``; the hooks are removed afterwards.
 
     h_l is the input of block l, and h_L the last block's output, or the input of the module behind it when the caller
-    adds the skip connection. The taps of nested calls run in the order in which they were set.
+    adds the skip connection. ``leave`` is shown what every block hands on. The taps of nested calls run in the order in
+    which they were set.
     """
     handles = []
 
@@ -40,8 +45,18 @@ def tapped(model: nn.Module, blocks: Blocks, visit: Visit) -> Iterator[None]:
         new = visit(len(blocks), h) if h is not None else None
         return None if h is None or new is None or new is h else _replace(output, h, new)
 
+    def at_end(depth: int) -> Callable[..., Any]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            h = first_tensor(output)
+            if leave is not None and h is not None:
+                leave(depth, h)
+
+        return hook
+
     try:
         for depth, name in enumerate(blocks.names):
+            if leave is not None:
+                handles.append(model.get_submodule(name).register_forward_hook(at_end(depth)))
             handles.append(model.get_submodule(name).register_forward_pre_hook(at_input(depth), with_kwargs=True))
         if blocks.after is not None:
             behind = model.get_submodule(blocks.after)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
-from assay.results import Environment, Finding, Frozen, Measurement, Run, Verdict
+from assay.results import Environment, Evidence, Finding, Frozen, Measurement, Run, Verdict
 
 Change = Literal["same", "better", "worse", "added", "missing"]
 
@@ -44,17 +44,25 @@ class ClaimChange(Frozen):
     reason: str = ""
     score_before: float | None = None
     score_after: float | None = None
+    evidence_before: Evidence | None = None
+    evidence_after: Evidence | None = None
     differences: tuple[Difference, ...] = ()
 
     @property
     def change(self) -> Change:
-        """ "missing" if the second run did not ask it; "worse" if its verdict is more severe, "better" if less."""
+        """ "missing" if the second run did not ask it; "worse" if its verdict is more severe, "better" if less.
+
+        A PASS on less evidence than before is worse, on more it is better: a confirmed claim is not a smoke test.
+        """
         if self.before is None:
             return "added"
         if self.after is None:
             return "missing"
         if self.after is self.before:
-            return "same"
+            old, new = _level(self.evidence_before), _level(self.evidence_after)
+            if self.after is not Verdict.PASS or old is None or new is None or old == new:
+                return "same"
+            return "worse" if new < old else "better"
         return "worse" if self.after.severity > self.before.severity else "better"
 
     @property
@@ -97,14 +105,17 @@ class Comparison(Frozen):
 def compare(before: Run, after: Run) -> Comparison:
     """What changed from ``before`` to ``after``, claim by claim.
 
-    Claims are matched by track number, else by name and subject. Numbers are subtracted seed by seed; whether a
-    difference is more than chance is a question for ``assay.stats``, with a margin fixed beforehand.
+    Claims are matched by track number, else by name and subject, and only if they claim the same in the same words: a
+    track that now claims something else is one claim gone and another come. Numbers are subtracted seed by seed;
+    whether a difference is more than chance is a question for ``assay.stats``, with a margin fixed beforehand.
 
     >>> run = Run(id="r", created="2026-01-01")
     >>> compare(run, run).regressions
     ()
     """
     old, new = _by_key(before.findings), _by_key(after.findings)
+    for key in [key for key in old if key in new and _words(old[key]) != _words(new[key])]:
+        old[f"{key}: {old[key].claim}"] = old.pop(key)
     keys = [*new, *(key for key in old if key not in new)]
     return Comparison(
         before=before.id,
@@ -153,6 +164,8 @@ def _change(key: str, old: Finding | None, new: Finding | None) -> ClaimChange:
         reason=new.reason if new else "not examined in the second run",
         score_before=old.score if old else None,
         score_after=new.score if new else None,
+        evidence_before=old.evidence if old else None,
+        evidence_after=new.evidence if new else None,
         differences=tuple(_differences(old, new)) if old and new else (),
     )
 
@@ -195,8 +208,16 @@ def _facts(run: Run) -> dict[str, str]:
         "threads": str(environment.threads),
         **{f"package {name}": version for name, version in environment.packages.items()},
         **{f"determinism {name}": value for name, value in environment.determinism.items()},
-        **{f"config {name}": str(value) for name, value in run.config.items()},
+        **{f"config {name}": str(value) for name, value in run.config.items() if name != "plan"},
     }
+
+
+def _words(finding: Finding) -> list[str]:
+    return finding.claim.casefold().split()
+
+
+def _level(evidence: Evidence | None) -> int | None:
+    return None if evidence is None else list(Evidence).index(evidence)
 
 
 def _is_nan(value: float | None) -> bool:

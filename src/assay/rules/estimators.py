@@ -1,15 +1,16 @@
 """How the gradient is estimated from nudged states: finite differences of any order, as values rather than names.
 
-With f(beta) = dE/dtheta at the state nudged by beta, the gradient of the loss is f'(0) / loss_scale. Every scheme but
-``tangent`` and ``bptt`` is a stencil: nudges beta_k and coefficients c_k with f'(0) = sum_k c_k f(beta_k) + error.
+With f(beta) = dE/dtheta at the state nudged by beta, the gradient of the loss is f'(0) / loss_scale. Every estimator
+but ``Tangent`` and ``BPTT`` is a finite difference: nudges beta_k and coefficients c_k with
+f'(0) = sum_k c_k [f(beta_k) - f(0)] + error.
 
-    one-sided        f(b) - f(0) over b                          error O(b)
-    centered         f(b) - f(-b) over 2b                        error O(b^2)
-    richardson       (4 centered(b/2) - centered(b)) / 3         error O(b^4)
-    holomorphic(N)   mean of f(b w^k) / (b w^k), w = e^(2 pi i / N)      error O(b^N)
-    asymmetric       centered, with the antisymmetric part of the couplings removed while nudged: for untied weights
-    tangent          the derivative of the fixed point itself (implicit differentiation)       exact at rest
-    bptt             not EP: backprop through the unrolled free sweeps, the yardstick
+    OneSided         [f(b) - f(0)] / b                           error O(b)
+    Centered         [f(b) - f(-b)] / 2b                         error O(b^2)
+    Richardson       (4 centered(b/2) - centered(b)) / 3         error O(b^4)
+    Holomorphic(N)   mean of f(b w^k) / (b w^k), w = e^(2 pi i / N)      error O(b^N)
+    Asymmetric       centered, with the antisymmetric part of the couplings removed while nudged: for untied weights
+    Tangent          the derivative of the fixed point itself (implicit differentiation)       exact at rest
+    BPTT             not EP: backprop through the unrolled free sweeps, the yardstick
 
 (Scellier & Bengio 2017; Laborieux et al. 2021; Laborieux & Zenke 2022; Scurria et al. 2025.)
 """
@@ -19,7 +20,9 @@ from __future__ import annotations
 import cmath
 import math
 import re
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, final
 
 from assay.errors import InputError, expected, unknown
 
@@ -39,56 +42,185 @@ class Stencil:
         return any(beta.imag != 0 for beta in self.betas)
 
 
-@dataclass(frozen=True)
-class Estimator:
-    """A scheme by name, with its number of points when it is holomorphic."""
+class Estimator(ABC):
+    """One way to estimate the gradient; ``str(estimator)`` is its spelling as ``nudge=``."""
 
-    name: str
-    points: int = 2
+    needs_symmetry: ClassVar[bool] = True
+    """Whether the estimate is a gradient only where an energy exists."""
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class FiniteNudge(Estimator):
+    """An estimator that pulls the output with a strength ``beta`` that is not zero."""
+
+    beta: float = 0.1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.beta, bool) or not isinstance(self.beta, int | float) or not 0 < abs(self.beta) < 1:
+            raise expected("0 < |beta| < 1", given=f"beta={self.beta!r}",
+                           do="use 0.1 to 0.5 with centered, 1e-3 with one-sided; beta -> 0 is nudge='tangent'")
 
     @property
-    def needs_symmetry(self) -> bool:
-        """Whether the scheme is a gradient only where an energy exists."""
-        return self.name not in ("asymmetric", "bptt")
+    def order(self) -> int:
+        """The power of beta with which the error falls."""
+        return 2
 
-    def stencil(self, beta: float) -> Stencil:
-        """The nudges of this scheme at strength ``beta``."""
-        half = 0.5 / beta
-        if self.name == "one-sided":
-            return Stencil((beta,), (1 / beta,), free=-1 / beta)
-        if self.name in ("centered", "asymmetric"):
-            return Stencil((beta, -beta), (half, -half))
-        if self.name == "richardson":
-            near, far = 8 / 3 * half, -half / 3
-            return Stencil((beta / 2, -beta / 2, beta, -beta), (near, -near, far, -far))
-        if self.name == "holomorphic":
-            return _circle(beta, self.points)
-        raise InputError(f"'{self.name}' is not a finite difference and has no nudges")
+    @abstractmethod
+    def stencil(self) -> Stencil:
+        """The nudges of this estimator and the coefficients of their states."""
+
+    def with_beta(self, beta: float) -> Self:
+        """The same estimator at another strength."""
+        return replace(self, beta=beta)
 
 
-def estimator(text: str) -> Estimator:
-    """The scheme a ``nudge=`` argument names.
+@final
+@dataclass(frozen=True)
+class OneSided(FiniteNudge):
+    """One nudge; its small default is exact enough and costs no precision in deviation coordinates.
 
-    >>> estimator("holomorphic(8)")
-    Estimator(name='holomorphic', points=8)
+    >>> OneSided().stencil()
+    Stencil(betas=(0.001,), coefficients=(1000.0,), free=-1000.0)
     """
+
+    beta: float = 1e-3
+
+    @property
+    def order(self) -> int:
+        return 1
+
+    def stencil(self) -> Stencil:
+        return Stencil((self.beta,), (1 / self.beta,), free=-1 / self.beta)
+
+    def __str__(self) -> str:
+        return "one-sided"
+
+
+@final
+@dataclass(frozen=True)
+class Centered(FiniteNudge):
+    """Two nudges of opposite sign."""
+
+    def stencil(self) -> Stencil:
+        return _both_signs(self.beta)
+
+    def __str__(self) -> str:
+        return "centered"
+
+
+@final
+@dataclass(frozen=True)
+class Asymmetric(FiniteNudge):
+    """Two signs with the antisymmetric couplings removed while nudged: for a model without an energy."""
+
+    needs_symmetry: ClassVar[bool] = False
+
+    def stencil(self) -> Stencil:
+        return _both_signs(self.beta)
+
+    def __str__(self) -> str:
+        return "asymmetric"
+
+
+@final
+@dataclass(frozen=True)
+class Richardson(FiniteNudge):
+    """Two centered differences, extrapolated."""
+
+    @property
+    def order(self) -> int:
+        return 4
+
+    def stencil(self) -> Stencil:
+        near, far = 4 / (3 * self.beta), -1 / (6 * self.beta)
+        half = self.beta / 2
+        return Stencil((half, -half, self.beta, -self.beta), (near, -near, far, -far))
+
+    def __str__(self) -> str:
+        return "richardson"
+
+
+@final
+@dataclass(frozen=True, init=False)
+class Holomorphic(FiniteNudge):
+    """``points`` nudges on a circle in the complex plane; smooth units only.
+
+    >>> Holomorphic(8, beta=0.2)
+    Holomorphic(beta=0.2, points=8)
+    """
+
+    points: int = 4
+
+    def __init__(self, points: int = 4, *, beta: float = 0.1) -> None:
+        if isinstance(points, bool) or not isinstance(points, int) or points < 2 or points % 2:
+            raise expected("holomorphic(N) with an even N >= 2", given=f"N={points!r}",
+                           do="use holomorphic(4) or holomorphic(8)")
+        object.__setattr__(self, "beta", beta)
+        object.__setattr__(self, "points", points)
+        self.__post_init__()
+
+    @property
+    def order(self) -> int:
+        return self.points
+
+    def stencil(self) -> Stencil:
+        """The trapezoidal rule for Cauchy's integral. f(conj b) = conj f(b): the upper half circle stands for both."""
+        betas, coefficients = [], []
+        for k in range(self.points // 2 + 1):
+            on_axis = k in (0, self.points // 2)
+            turned = self.beta * cmath.exp(2j * math.pi * k / self.points)
+            beta = complex(self.beta * (1 if k == 0 else -1)) if on_axis else turned
+            betas.append(beta)
+            coefficients.append((1 if on_axis else 2) / (self.points * beta))
+        return Stencil(tuple(betas), tuple(coefficients))
+
+    def __str__(self) -> str:
+        return f"holomorphic({self.points})"
+
+
+@final
+@dataclass(frozen=True)
+class Tangent(Estimator):
+    """The limit beta -> 0, by one linear relaxation."""
+
+    def __str__(self) -> str:
+        return "tangent"
+
+
+@final
+@dataclass(frozen=True)
+class BPTT(Estimator):
+    """Backprop through the unrolled free sweeps: the yardstick, not EP."""
+
+    needs_symmetry: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return "bptt"
+
+
+def estimator(text: str, beta: float | None = None) -> Estimator:
+    """The estimator a ``nudge=`` argument spells; without a ``beta`` it has its own default.
+
+    >>> estimator("holomorphic(8)", 0.2)
+    Holomorphic(beta=0.2, points=8)
+    """
+    strength = {} if beta is None else {"beta": beta}
     if match := re.fullmatch(r"holomorphic(?:\((\d+)\))?", text):
-        points = int(match[1] or 4)
-        if points < 2 or points % 2:
-            raise expected("holomorphic(N) with an even N >= 2", given=text, do="use holomorphic(4) or holomorphic(8)")
-        return Estimator("holomorphic", points)
+        return Holomorphic(int(match[1] or 4), **strength)
+    if text in _FINITE:
+        return _FINITE[text](**strength)
     if text not in SCHEMES:
         raise InputError(unknown("nudge", text, SCHEMES))
-    return Estimator(text)
+    return Tangent() if text == "tangent" else BPTT()
 
 
-def _circle(radius: float, points: int) -> Stencil:
-    """The trapezoidal rule for Cauchy's integral. f(conj b) = conj f(b), so the upper half circle stands for both."""
-    betas, coefficients = [], []
-    for k in range(points // 2 + 1):
-        angle = 2 * math.pi * k / points
-        on_axis = k in (0, points // 2)
-        beta = complex(radius * (1 if k == 0 else -1)) if on_axis else radius * cmath.exp(1j * angle)
-        betas.append(beta)
-        coefficients.append((1 if on_axis else 2) / (points * beta))
-    return Stencil(tuple(betas), tuple(coefficients))
+def _both_signs(beta: float) -> Stencil:
+    return Stencil((beta, -beta), (0.5 / beta, -0.5 / beta))
+
+
+_FINITE: dict[str, type[OneSided | Centered | Richardson | Asymmetric]] = {
+    "one-sided": OneSided, "centered": Centered, "richardson": Richardson, "asymmetric": Asymmetric,
+}

@@ -30,6 +30,13 @@ class Activation:
     slope: Callable[[Tensor], Tensor]
     sigmoid: tuple[float, float, float, float] | None = None
     smooth: bool = True
+    bounds: tuple[float, float] | None = None
+    """Of a unit that is its drive between two kinks; beyond them it stays, or goes on with the slope ``leak``."""
+    leak: float = 0.0
+
+    def derivative(self, drive: Tensor) -> Tensor:
+        """sigma'(a), from the drive."""
+        return self.slope(self.function(drive))
 
 
 def activation(name: str) -> Activation:
@@ -55,8 +62,13 @@ def _tanh_cost(s: Tensor) -> Tensor:
     return 0.5 * (_xlogx(1 + s) + _xlogx(1 - s))
 
 
+def entropy(s: Tensor) -> Tensor:
+    """The cost of a sigmoid unit, s log s + (1 - s) log(1 - s)."""
+    return _xlogx(s) + _xlogx(1 - s)
+
+
 def _smooth_cost(s: Tensor) -> Tensor:
-    return 0.25 * (_xlogx(s) + _xlogx(1 - s) + 2 * s)
+    return 0.25 * (entropy(s) + 2 * s)
 
 
 def _xlogx(x: Tensor) -> Tensor:
@@ -90,7 +102,7 @@ def _half_square(s: Tensor) -> Tensor:
 # Named functions, not lambdas: a model holds its activation, and pickle (torch.save, other processes) goes by name.
 _ACTIVATIONS = {
     "tanh": Activation("tanh", torch.tanh, _tanh_cost, _tanh_slope, sigmoid=(2.0, 2.0, 0.0, -1.0)),
-    "clipped": Activation("clipped", _clipped, _half_square, _clipped_slope, smooth=False),
+    "clipped": Activation("clipped", _clipped, _half_square, _clipped_slope, smooth=False, bounds=(0.0, 1.0)),
     # The smooth neighbour of `clipped`: range (0, 1), slope 1 in the middle.
     "smooth": Activation("smooth", _smooth, _smooth_cost, _smooth_slope, sigmoid=(1.0, 4.0, -2.0, 0.0)),
     "identity": Activation("identity", _identity, _half_square, torch.ones_like),

@@ -47,6 +47,8 @@ class Solution:
     status: Status
     residuals: tuple[float, ...]
     steps: int
+    by_layer: tuple[float, ...] = ()
+    """The last residual of each layer, where the solver kept it; ``residual`` is the largest."""
 
     @property
     def residual(self) -> float:

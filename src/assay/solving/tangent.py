@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,8 +18,11 @@ make_dual: Any = forward_ad.make_dual
 unpack_dual: Any = forward_ad.unpack_dual
 
 
+Batch = TypeVar("Batch", bound=Clamped)
+
+
 def tangent(
-    model: EquilibriumModel, clamped: Clamped, state: State, target: Tensor, *, sweeps: int,
+    model: EquilibriumModel[Batch], clamped: Batch, state: State, target: Tensor, *, sweeps: int,
     tolerance: float | None = None,
 ) -> Solution:
     """The solution v of v = (dPhi/ds) v + dPhi/dbeta, where Phi is one nudged sweep of ``model`` at its free ``state``.
@@ -27,7 +30,7 @@ def tangent(
     Implicit differentiation of the fixed point by the same relaxation that found it: each iteration is one
     Jacobian-vector product of the sweep in forward mode. Nothing is stored from one iteration to the next.
     """
-    _load_forward_mode()
+    load_forward_mode()
     off = torch.zeros(len(state[0]), dtype=state[0].dtype, device=state[0].device)
 
     def step(direction: State) -> State:
@@ -43,7 +46,7 @@ def tangent(
 
 
 @functools.cache
-def _load_forward_mode() -> None:
+def load_forward_mode() -> None:
     """Load torch's forward-mode rules, which script themselves on first use and warn that scripting is deprecated."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -12,7 +12,7 @@ from assay.stats.intervals import Summary, binomial_interval, bootstrap_interval
 from assay.stats.limits import constrained, numeric_match, reduction
 from assay.stats.looks import Look, Spending, spending
 from assay.stats.observed import Ran, finished
-from assay.stats.points import headline_score
+from assay.stats.points import first_look, headline_score
 from assay.stats.power import LookPlan, minimal_margin, planned_looks, power, seeds_needed, unexcluded_collapse_rate
 from assay.stats.rates import above_chance, solves
 from assay.stats.selftest import sensitivity, specificity
@@ -35,6 +35,7 @@ __all__ = [
     "enforce",
     "evidence_level",
     "finished",
+    "first_look",
     "headline_score",
     "holm",
     "holm_decisions",

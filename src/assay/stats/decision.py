@@ -175,10 +175,13 @@ def finite(name: str, value: float, *, above: float | None = None) -> float:
 
 
 def fraction(name: str, value: float, *, below: float = 1.0) -> float:
-    """``value`` as a float strictly between 0 and ``below``; InputError otherwise."""
+    """``value`` as a float strictly between 0 and ``below``; InputError otherwise.
+
+    Nor may it be so small that 1 - value is rounding: quantiles there are noise or infinite, and so would be intervals.
+    """
     if isinstance(value, bool) or not LEAST_LEVEL <= float(value) < below:
-        least = "0" if not float(value) > 0 else f"{LEAST_LEVEL:g}, the least that 1 - {name} still shows,"
-        raise expected(f"{name} between {least} and {below:g}", given=f"{name}={value!r}")
+        wanted = f"{name} between 0 and {below:g}"
+        raise expected(wanted, given=f"{name}={value!r}", do=f"{LEAST_LEVEL:g} or more: smaller ones are rounding")
     return float(value)
 
 

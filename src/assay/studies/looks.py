@@ -28,6 +28,16 @@ class Past:
         earlier = tuple(ledger.of(claim))
         return Past(claim, ledger.plan(claim, seeds, code=code), earlier)
 
+    @staticmethod
+    def again(ledger: Ledger, claim: str, seeds: Sequence[int], *, code: str) -> Past:
+        """The past as it was when these seeds were looked at, read from the ledger; nothing is written."""
+        looks = ledger.of(claim)
+        same = [look for look in looks if set(look.seeds) == set(seeds)]
+        mine = next((look for look in same if look.code == code), same[0] if same else None)
+        if mine is None:
+            return Past(claim)
+        return Past(claim, mine, tuple(look for look in looks[: looks.index(mine)]))
+
     def ran(self, outcomes: Outcomes, *, arms: Sequence[str], controls: tuple[Control, ...]) -> stats.Ran:
         """What the verdict rests on; ``arms`` are the control arms."""
         records = stats.finished(outcomes, controls=arms)

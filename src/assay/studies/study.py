@@ -74,13 +74,8 @@ class Answers:
     outcomes: Mapping[str, Outcomes]
     findings: Mapping[str, tuple[Finding, ...]]
     seconds: float
-    grouping: str
-    damaged: list[str]
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """How the cells were computed, for the configuration in a run."""
-        return {"grouping": self.grouping, "damaged cells redone": self.damaged}
+    facts: Mapping[str, Any]
+    """How the cells were planned, computed and found, for the configuration in a run."""
 
 
 def never(finding: Finding) -> bool:
@@ -118,6 +113,7 @@ class Study:
         if watcher is not None:
             watcher.planned({q.key: q.title for q in self.questions}, {q.key: q.cells for q in self.questions})
         waiting = {q.key: {cell.key for cell in q.cells} for q in self.questions}
+        plan = store.write_plan({q.key: [each.cell.key for each in q.planned] for q in self.questions})
         asked_by: dict[str, list[Question]] = {}
         for question in self.questions:
             for cell in question.cells:
@@ -143,7 +139,8 @@ class Study:
                 break
         return Answers(
             {question.key: _outcomes(question, results) for question in self.questions}, findings,
-            time.perf_counter() - start, describe_grouping(r.together for r in results.values()), store.damaged,
+            time.perf_counter() - start,
+            {"grouping": describe_grouping(r.together for r in results.values()), "plan": plan, **store.notes()},
         )
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from assay import stats
 from assay.engine import content_key, fingerprint
-from assay.errors import InputError, expected
+from assay.engine.needs import checked_needs
+from assay.errors import InputError, expected, printable
 from assay.protocols import Budget, Cell, Executor, Outcomes, Together, Trial, Watcher
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
@@ -44,10 +45,16 @@ def verify(
     seed_list = seeds_of(budget, count=seeds, first=seed)
     chosen = [registry.find(key) for key in dict.fromkeys(map(str, tracks))] if tracks else registry.ordered()
     chosen = list({track.number: track for track in chosen}.values())
-    questions = tuple(question(track, budget, seed_list) for track in chosen)
-    study = Study(questions, stop=ends_badly if fail_fast else never)
+    questions: list[Question] = []
+    unplanned: dict[str, Finding] = {}
+    for track in chosen:
+        try:
+            questions.append(question(track, budget, seed_list))
+        except Exception as error:  # a track that cannot say what it wants to run is an ERROR, and the others finish
+            unplanned[str(track.number)] = _unplanned(track, error)
+    study = Study(tuple(questions), stop=ends_badly if fail_fast else never)
     answers = study.answer(Place(store, executor, workers, grouping, watcher))
-    found = {key: findings[0] for key, findings in answers.findings.items()}
+    found = unplanned | {key: findings[0] for key, findings in answers.findings.items()}
     rerun = f"--budget {budget} --seeds {len(seed_list)} --seed {seed}"
     finished = [
         found.get(str(track.number), _unfinished(track)).model_copy(
@@ -71,8 +78,8 @@ def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
     cells, claim = plan(track, budget, seeds), f"track {track.name}: {track.claim}"
     return Question(
         str(track.number), track.title, tuple(Planned(trial_of(cell.payload), cell) for cell in cells),
-        lambda outcomes, past: [decide(track, outcomes, seeds, past[claim])],
-        claims=(claim,),
+        lambda outcomes, past: [decide(track, outcomes, seeds, past.get(claim, NO_PAST))],
+        claims=() if budget == "smoke" else (claim,),  # shortened trainings decide nothing and spend nothing
         seeds=seeds,
         code=fingerprint([CELL.partition(":")[0], track.module, *track.sources], extras=track.extras),
     )
@@ -94,9 +101,10 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     """The cells of one track, each under a key of everything its result depends on.
 
     A track may have a method ``resources(trial)`` that returns what a cell needs to run, any of ``cpus``, ``gpus``,
-    ``memory`` (bytes) and ``timeout`` (seconds); needs do not change results and are not part of the key. It may also
-    have ``measure_together(trials)``, which returns their records, each what ``measure`` would return, and
-    ``siblings(trial)``, which names the trials that may go with this one (None: it goes alone).
+    ``memory`` (bytes), ``timeout`` (seconds) and ``fresh`` (a process started for it alone). Needs do not change
+    results and are not part of the key. It may also have ``measure_together(trials)``, which returns their records,
+    each what ``measure`` would return, and ``siblings(trial)``, which names the trials that may go with this one (None:
+    it goes alone).
     """
     code = fingerprint([CELL.partition(":")[0], track.module, *track.sources], extras=track.extras)
     data_hash = getattr(track.body, "data_hash", None)
@@ -127,7 +135,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
                 together=_together(track, trial, siblings(trial)) if siblings else None,
-                **{"timeout": track.timeout, **(resources(trial) if resources else {})},
+                **checked_needs({"timeout": track.timeout, **(resources(trial) if resources else {})}),
             )
         )
     if not cells:
@@ -166,6 +174,8 @@ def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...], past: Past 
     controls = stats.judged_controls(track.body, outcomes)
     ran = past.ran(outcomes, arms=stats.control_arms(track.body), controls=controls)
     finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
+    if any(outcome.trial.budget == "smoke" for outcome in outcomes):
+        finding = stats.first_look(finding, kind=track.kind)
     return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})
 
 
@@ -188,6 +198,18 @@ def _unfinished(track: Track) -> Finding:
     reason = "not finished: an earlier track failed and --fail-fast stopped the run"
     undecided = Finding(subject=track.title, claim=track.claim, verdict=Verdict.INCONCLUSIVE, reason=reason)
     return _describe(track, undecided, (), 0.0)
+
+
+def _unplanned(track: Track, error: Exception) -> Finding:
+    message = printable(f"{type(error).__name__}: {error}")
+    failure = Failure(
+        label=f"track {track.number} plan", kind=type(error).__name__, message=message,
+        traceback=printable(traceback.format_exc()),
+    )
+    reason = f"its trials could not be planned: {message}"
+    finding = Finding(
+        subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=reason, failures=(failure,))
+    return _describe(track, finding, (), 0.0)
 
 
 def _broken(name: str, failure: Failure) -> Finding:

@@ -49,7 +49,7 @@ class Headroom:
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         rule, task = ARMS[trial.arm]
-        return training.train_arm(rule, trial.seed, task=task)
+        return training.train_arm(rule, trial.seed, task=task, budget=trial.budget)
 
     def judge(self, outcomes: Outcomes) -> Utility:
         """Our depth check on backprop."""

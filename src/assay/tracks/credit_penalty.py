@@ -50,7 +50,7 @@ class Penalty:
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         penalty = PENALTY if trial.arm == "penalised" else 0.0
-        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty)
+        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty, budget=trial.budget)
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether the penalised arm shows either mode: a stream that grows, or blocks below frozen ones."""

@@ -44,7 +44,7 @@ class StandardReporting:
         return training.trials(ARMS, budget, seeds)
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
-        return training.train_arm(RULES[trial.arm], trial.seed)
+        return training.train_arm(RULES[trial.arm], trial.seed, budget=trial.budget)
 
     def judge(self, outcomes: Outcomes) -> Utility:
         """The protocol on DFA: do its trained blocks beat frozen ones?"""

@@ -135,7 +135,7 @@ def _table(outcomes: Outcomes) -> Table:
         title="Planted faults and their healthy twins",
         columns=("planted fault", "the habit says", "Assay says", "because", "healthy twin"),
         rows=tuple(rows),
-        note="Reasons of the first seed. REFUSED: a clear error. REDONE: set aside by the store, done again.",
+        note="Reasons of the first seed. REFUSED: a clear error, or not used. REDONE: set aside, done again.",
     )
 
 

@@ -61,7 +61,7 @@ def test_the_torn_end_of_a_log_is_ignored(tmp_path: Path) -> None:
         log.write_bytes(whole[:-cut])
         for cell in cells(3):
             (tmp_path / cell.key[:2] / f"{cell.key}.json").unlink(missing_ok=True)
-        Journal(tmp_path / "journal").recover()
+        Journal(tmp_path / "journal", tmp_path).recover()
         kept = list(Store(tmp_path))
         assert 0 < len(kept) < 3 and all(cell in cells(3) for cell in kept)
 

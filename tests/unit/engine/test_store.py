@@ -36,7 +36,7 @@ def test_a_damaged_cell_is_set_aside_named_and_missing(tmp_path: Path, damage: s
         "swap": json.dumps({"hello": 1}),
         "empty": "",
         "wrong-key": content.replace(KEY, content_key({"cell": 2})),
-        "no-digest": content.replace("sha256", "sha"),
+        "no-digest": content.replace("hmac", "sha"),
     }[damage]
     file.write_text(broken)
     assert store.get(KEY) is None

@@ -76,7 +76,7 @@ def gaps_of_gradients(model, reference, x, inputs, y, names):
     if not isinstance(found, dict):
         found = {f"{kind}.{i}": pair[j] for i, pair in enumerate(found) for j, kind in enumerate(("weights", "biases"))}
     model.zero_grad()
-    EqProp(beta=BETA, sweeps=SWEEPS).backward(model, x, y)
+    EqProp(beta=BETA, sweeps=SWEEPS, coordinates="states").backward(model, x, y)
     assert found.keys() == names.keys()
     return {name: np.abs(names[name].grad.double().numpy() - found[name]).max() for name in names}
 

@@ -62,7 +62,7 @@ def test_every_sweep_of_the_fast_kernel_is_a_sweep_of_the_reference(dtype, activ
 def test_every_gradient_of_the_fast_kernel_is_that_of_the_reference(activation, readout, widths):
     model = EnergyMLP(widths, activation=activation, readout=readout, gamma=0.5, seed=1).double()
     x, y = batch()
-    loss = EqProp(beta=BETA, sweeps=(5, 4)).backward(model, x, y)
+    loss = EqProp(beta=BETA, sweeps=(5, 4), coordinates="states").backward(model, x, y)
     reference = reference_of(model)
     y64 = one_hot(y.numpy(), 4)
     expected = reference.gradient(x.numpy(), y64, beta=BETA, sweeps=(5, 4))
@@ -87,7 +87,7 @@ def test_the_looped_network_is_the_reference_step_by_step_and_in_its_gradient():
         for expected in reference.trajectory(x.numpy(), reference.start(x.numpy()), sweeps=6):
             state = model.sweep(clamped, state)
             assert np.abs(state[0].numpy() - expected).max() < tolerance(torch.float64, [9], 6)
-    EqProp(beta=BETA, sweeps=(6, 5)).backward(model, x, y)
+    EqProp(beta=BETA, sweeps=(6, 5), coordinates="states").backward(model, x, y)
     gradient = reference.gradient(x.numpy(), one_hot(y.numpy(), 4), beta=BETA, sweeps=(6, 5))
     assert np.abs(model.output.weight.grad.numpy() - gradient["w_out"]).max() < 1e-14
     assert np.abs(model.input.bias.grad.numpy() - gradient["b"]).max() < 1e-13

@@ -10,7 +10,7 @@ import torch
 from assay.errors import InputError
 from assay.models import EnergyAttention, EnergyConv, EnergyMLP, LoopedMLP
 from assay.rules import Backprop, EqProp
-from assay.rules.estimators import estimator
+from assay.rules.estimators import Centered, Holomorphic, OneSided, estimator
 from assay.seeding import torch_generator
 
 DEEP = (120, 120)
@@ -34,9 +34,9 @@ def gradient(model, rule, x, y):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def error(model, nudge, x, y, *, beta=0.1, sweeps=DEEP):
+def error(model, nudge, x, y, *, beta=0.1, sweeps=DEEP, **options):
     true = gradient(model, EqProp(nudge="bptt", sweeps=sweeps), x, y)
-    ours = gradient(model, EqProp(beta=beta, nudge=nudge, sweeps=sweeps), x, y)
+    ours = gradient(model, EqProp(beta=beta, nudge=nudge, sweeps=sweeps, **options), x, y)
     return float((ours - true).norm() / true.norm())
 
 
@@ -167,7 +167,7 @@ def test_a_wrong_energy_gives_a_wrong_gradient():
             super(EnergyMLP, self).add_energy_gradient(clamped, tuple(torch.log(torch.cosh(s)) for s in state), weights)
 
     model = LogCosh([12, 24, 5], seed=0).double()
-    assert error(model, "centered", *batch()) > 0.1
+    assert error(model, "centered", *batch(), coordinates="states") > 0.1
 
 
 def test_backprop_of_an_equilibrium_model_unrolls_its_own_sweeps():
@@ -197,8 +197,19 @@ def test_unknown_and_odd_schemes_are_refused():
 
 def test_a_stencil_differentiates_polynomials_of_its_order_exactly():
     for nudge, degree in (("one-sided", 1), ("centered", 2), ("richardson", 4), ("holomorphic(8)", 8)):
-        stencil = estimator(nudge).stencil(0.3)
+        stencil = estimator(nudge, 0.3).stencil()
         for power in range(degree + 1):
             value = sum(c * b**power for b, c in zip(stencil.betas, stencil.coefficients, strict=True))
             value += stencil.free * 0.0**power
             assert complex(value).real == pytest.approx(1.0 if power == 1 else 0.0, abs=1e-12)
+
+
+def test_an_estimator_is_a_value_and_a_string_is_its_spelling():
+    assert EqProp(Holomorphic(8, beta=0.2)) == EqProp(nudge="holomorphic(8)", beta=0.2)
+    assert EqProp(Centered(0.1)) == EqProp("centered", beta=0.1) == EqProp(beta=0.1)
+    assert EqProp().estimator == OneSided(1e-3) and EqProp(coordinates="states").estimator == Centered(0.1)
+    assert (EqProp(Centered(0.3)).beta, EqProp(Centered(0.3)).nudge) == (0.3, "centered")
+    assert not hasattr(EqProp("tangent"), "beta")
+    for wrong in ({"estimator": Centered(), "nudge": "centered"}, {"estimator": 0.1}, {"coordinates": "state"}):
+        with pytest.raises(InputError):
+            EqProp(**wrong)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from assay.audits.credit.stream import Stream, by_sample, exact_cosines, in_precision, lengths
-from assay.audits.explained import explained
+from assay.errors import expected
 from assay.probe.blocks import Blocks
 from assay.probe.stream import tapped
 from assay.protocols import Rule
@@ -96,7 +96,37 @@ def is_gradient(found: DepthAlignment | None) -> bool:
 def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> list[Tensor | None]:
     """The signal the rule sends to each depth, per sample and in float64; None where it sends none through the stream.
     """
-    twin, inputs = in_precision(model, x, torch.float64)
+    return in_its_precision(rule, lambda dtype: _signals(rule, model, x, y, blocks, dtype))
+
+
+Result = TypeVar("Result")
+
+
+def in_its_precision(rule: Rule, attempt: Callable[[torch.dtype | None], Result]) -> Result:
+    """``attempt`` in float64, or in the model's own precision for a rule that keeps matrices of its own in that.
+
+    What goes wrong inside the rule is said of the rule, not of the input.
+    """
+    try:
+        return attempt(torch.float64)
+    except RuntimeError as error:
+        if not any(word in str(error) for word in ("dtype", "scalar type", "Float", "Double")):
+            raise _of_the_rule(rule, error) from error
+    try:
+        return attempt(None)
+    except RuntimeError as error:
+        raise _of_the_rule(rule, error) from error
+
+
+def _of_the_rule(rule: Rule, error: RuntimeError) -> Exception:
+    said = str(error).strip().split("\n")[0]
+    return expected("a rule that gives this model a gradient", given=type(rule).__name__, do=f"the rule said: {said}")
+
+
+def _signals(
+    rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks, dtype: torch.dtype | None
+) -> list[Tensor | None]:
+    twin, inputs = in_precision(model, x, dtype)
     twin.requires_grad_()
     found: dict[int, Tensor] = {}
 
@@ -105,11 +135,11 @@ def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: B
             h.retain_grad()  # kept behind all hooks: what a rule put in the gradient's place, not the gradient itself
             found[depth] = h
 
-    with torch.random.fork_rng(devices=[]), tapped(twin, blocks, visit), explained(x):
+    with torch.random.fork_rng(devices=[]), tapped(twin, blocks, visit):
         copy.deepcopy(rule).backward(twin, inputs, y)
     # A rule works on the mean loss; times the number of samples it is each sample's own.
     signals = {depth: h.grad for depth, h in found.items()}
-    return [None if (signal := signals.get(depth)) is None else by_sample(signal, blocks) * len(y)
+    return [None if (signal := signals.get(depth)) is None else by_sample(signal, blocks).double() * len(y)
             for depth in range(len(blocks) + 1)]
 
 

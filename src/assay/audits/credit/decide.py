@@ -20,6 +20,7 @@ def make_checks(credit: Credit) -> tuple[Check, ...]:
     """Every check of the audit: first the choice of blocks, then published and better ones side by side."""
     return (
         Check(name="blocks", verdict=Verdict.PASS, reason=str(credit.blocks), label="what was audited"),
+        *_coverage(credit),
         *_published(credit),
         _scale(credit),
         _reference(credit),
@@ -44,6 +45,9 @@ def decide(credit: Credit, checks: Sequence[Check], controls: Sequence[Control])
     broken = [check for check in (scale, reference, utility) if check.verdict is Verdict.FAIL]
     if broken:
         return Verdict.FAIL, "; ".join(check.reason for check in broken)
+    partly = found.get("feedback coverage")
+    if partly is not None and partly.verdict is Verdict.FAIL:
+        return Verdict.PARTIAL, f"part of this rule is backprop: {partly.reason}"
     if utility.verdict is Verdict.STUB:
         if alignment.verdict is Verdict.FAIL:
             return Verdict.FAIL, alignment.reason
@@ -131,6 +135,15 @@ def make_issues(credit: Credit) -> tuple[Issue, ...]:
     return tuple(issues)
 
 
+def _coverage(credit: Credit) -> tuple[Check, ...]:
+    if credit.coverage is None:
+        return ()
+    whole = credit.coverage.complete
+    reason = f"feedback carries the error past all {len(credit.coverage.used)} weights that send one"
+    return (Check(name="feedback coverage", verdict=Verdict.PASS if whole else Verdict.FAIL, label="what was audited",
+                  reason=reason if whole else credit.coverage.warning()),)
+
+
 def _published(credit: Credit) -> tuple[Check, ...]:
     values = credit.published
     growth, gradient, utility = values.flags
@@ -151,7 +164,8 @@ def _published(credit: Credit) -> tuple[Check, ...]:
         _flag("D3 depth utility", utility, f"{three} (fires below {100 * UTILITY_MARGIN:g} pp)"),
         Check(
             name="published verdict",
-            verdict=Verdict.FAIL if values.verdict != "PASS" else Verdict.PASS,
+            verdict=Verdict.FAIL if values.verdict.startswith("FAIL") else
+            Verdict.PASS if values.verdict == "PASS" else Verdict.STUB,
             reason=f"{values.verdict}: (D1 and D2) or D3",
             label=PUBLISHED,
         ),

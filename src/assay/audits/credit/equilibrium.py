@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from assay.audits.credit.alignment import DepthAlignment
+from assay.audits.credit.alignment import DepthAlignment, in_its_precision
 from assay.audits.credit.stream import Stream, in_precision
 from assay.audits.equilibrium.true_gradient import AT_REST, MOST_SWEEPS, settle, true_gradient
 from assay.errors import expected
@@ -73,19 +73,25 @@ def parameter_alignment(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> d
     The null is a random direction, whose cosine in d dimensions has standard deviation 1 / sqrt(d).
     """
     truth = true_gradient(model, x, y)
-    twin, inputs = in_precision(model, x, torch.float64)
-    with torch.random.fork_rng(devices=[]):
-        copy.deepcopy(rule).backward(twin, inputs, y)
+    twin = in_its_precision(rule, lambda dtype: _after(rule, model, x, y, dtype))
     groups: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for name, parameter in twin.named_parameters():
         if name in truth.gradients:
             given = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             groups.setdefault(name.rpartition(".")[0] or name, []).append(
-                (given.detach().flatten(), truth.gradients[name].flatten())
+                (given.detach().double().flatten(), truth.gradients[name].flatten())
             )
     # A module without a gradient that is given none is right, and has no direction to speak of.
     moved = {name: pairs for name, pairs in groups.items() if any(bool(part.any()) for pair in pairs for part in pair)}
     return {name: _alignment(pairs, places=len(moved)) for name, pairs in moved.items()}
+
+
+def _after(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, dtype: torch.dtype | None) -> nn.Module:
+    """A copy of the model with the gradients the rule gives it."""
+    twin, inputs = in_precision(model, x, dtype)
+    with torch.random.fork_rng(devices=[]):
+        copy.deepcopy(rule).backward(twin, inputs, y)
+    return twin
 
 
 def _alignment(pairs: list[tuple[Tensor, Tensor]], *, places: int) -> DepthAlignment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,10 +16,11 @@ from assay.audits.credit.published import Published, published
 from assay.audits.credit.reference import Reference, clamped_cosine, measure_reference
 from assay.audits.credit.response import DepthResponse, measure_response
 from assay.audits.credit.scale import Scale, measure_scale
-from assay.audits.credit.stream import Stream, exact_stream, plain_stream
+from assay.audits.credit.stream import Stream, exact_stream, in_precision, plain_stream
 from assay.audits.explained import explained
 from assay.probe.blocks import Blocks, discover_blocks
 from assay.protocols import EquilibriumModel, Rule
+from assay.rules.feedback import Coverage, FeedbackAlignment
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Credit:
     rule: str
     has_null: bool
     samples: int
+    coverage: Coverage | None = None
+    """Which weights a layer-level feedback rule reaches; None for other rules."""
 
 
 def measure_credit(
@@ -83,7 +87,17 @@ def measure_credit(
         rule=type(rule).__name__ if rule else "",
         has_null=can_redraw(rule) and redraws > 1,
         samples=len(y),
+        coverage=_coverage(rule, model, x),
     )
+
+
+def _coverage(rule: Rule | None, model: nn.Module, x: Tensor) -> Coverage | None:
+    if not isinstance(rule, FeedbackAlignment) or rule.level != "layer":
+        return None
+    twin, inputs = in_precision(model, x, None)
+    with warnings.catch_warnings():  # it becomes a check of the audit
+        warnings.simplefilter("ignore")
+        return rule.redrawn(twin, 0).survey(twin, inputs)
 
 
 class _Signals(NamedTuple):

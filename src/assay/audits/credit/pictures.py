@@ -16,12 +16,32 @@ LEAST = 1e-30
 
 def figures(credit: Credit) -> tuple[Figure, ...]:
     """All figures this audit has numbers for."""
-    made = [_growth(credit), _gradients(credit)]
+    made = [_stream(credit), _growth(credit), _gradients(credit)]
     if any(a is not None for a in credit.alignment):
         made.append(_alignment(credit))
     if credit.baselines is not None and credit.baselines.ladder:
         made.append(_ladder(credit.baselines, len(credit.blocks)))
     return tuple(made)
+
+
+def _stream(credit: Credit) -> Figure:
+    """Which blocks were found, in order, and how wide the stream is in front of each."""
+    blocks = credit.blocks
+    sizes = [math.prod(shape) for shape in blocks.shapes] or [1] * (len(blocks) + 1)
+    shapes = blocks.shapes or ((),) * (len(blocks) + 1)
+    names = tuple(f"{name} ({' x '.join(map(str, shape))})" if shape else name
+                  for name, shape in zip((*blocks.names, "head"), shapes, strict=True))
+    return Figure(
+        key="stream",
+        question="Which blocks were found, and how wide is the stream in front of each?",
+        x_label="block, in the order in which they run",
+        y_label="numbers per sample",
+        y_scale="log",
+        categories=names,
+        series=(Series(name="stream", x=_places(range(len(sizes))), y=tuple(float(size) for size in sizes)),),
+        caption=f"{blocks}." + (" Plain layers lie between stages; growth is that of the blocks alone."
+                                if blocks.broken else ""),
+    )
 
 
 def _growth(credit: Credit) -> Figure:

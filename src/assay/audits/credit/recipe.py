@@ -23,7 +23,8 @@ class Recipe:
     """How to train one arm: the same architecture, data and settings for every rule.
 
     ``build(seed)`` makes a fresh model and ``rule(model, seed)`` the rule under audit. ``ladder`` lists how many of the
-    last blocks learn in further arms. ``options`` go to ``assay.train`` (learning_rate, batch_size, optimiser, ...).
+    last blocks learn in further arms; ``shallow`` adds one whose blocks are taken out. ``options`` go to
+    ``assay.train`` (learning_rate, batch_size, optimiser, ...).
     """
 
     build: Callable[[int], nn.Module]
@@ -33,6 +34,7 @@ class Recipe:
     seeds: Sequence[int] = (0, 1, 2)
     blocks: str | None = None
     ladder: Sequence[int] = ()
+    shallow: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,14 +49,18 @@ class Recipe:
             arms["rule"][seed] = self.arm(seed, "rule")
             arms["backprop"][seed] = self.arm(seed, "backprop")
             arms["frozen"][seed] = self.arm(seed, "backprop", trainable=0)
+            if self.shallow:
+                arms.setdefault("shallow", {})[seed] = self.arm(seed, "backprop", shallow=True)
             for count in self.ladder:
                 for arm in ("rule", "backprop"):
                     ladder.setdefault(arm, {}).setdefault(count, {})[seed] = self.arm(seed, arm, trainable=count)
         return Baselines(arms, ladder)
 
-    def arm(self, seed: int, arm: str, *, trainable: int | None = None) -> list[bool]:
+    def arm(self, seed: int, arm: str, *, trainable: int | None = None, shallow: bool = False) -> list[bool]:
         """Which test items one arm gets right after training; ``trainable`` counts the last blocks that learn."""
         model = self.build(seed)
+        if shallow:
+            remove_blocks(model, self.task.train.x[:2], glob=self.blocks)
         if trainable is not None:
             freeze_blocks(model, self.task.train.x[:2], trainable=trainable, glob=self.blocks)
         rule = self.rule(model, seed) if arm == "rule" else Backprop()
@@ -71,6 +77,27 @@ def freeze_blocks(model: nn.Module, x: Tensor, *, trainable: int, glob: str | No
     for name in frozen:
         model.get_submodule(name).requires_grad_(False)
     return frozen
+
+
+def remove_blocks(model: nn.Module, x: Tensor, *, glob: str | None = None) -> tuple[str, ...]:
+    """Take the blocks out of a model, in place: the shallow baseline, embedding and head alone. Returns their names.
+
+    Each block hands on what it is given, or nothing where the caller adds the skip connection. A block that changes the
+    shape of the stream cannot be taken out: then the model is refused.
+    """
+    blocks = discover_blocks(model, x, glob=glob)
+    if len(set(blocks.shapes)) > 1:
+        raise expected("blocks that keep the shape of the stream", given=f"shapes {sorted(set(blocks.shapes))}",
+                       do="build the shallow baseline by hand")
+    for name in blocks.names:
+        parent, _, last = name.rpartition(".")
+        model.get_submodule(parent).register_module(last, nn.Identity() if blocks.link == "direct" else _Nothing())
+    return blocks.names
+
+
+class _Nothing(nn.Module):
+    def forward(self, h: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return torch.zeros_like(h)
 
 
 @torch.no_grad()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 from assay.audits.credit.stream import Stream, exact_cosines, lengths
 
@@ -37,13 +36,14 @@ class Scale:
 def measure_scale(stream: Stream) -> Scale:
     """The scale profile of a stream."""
     sizes = [lengths(h) for h in stream.values]
+    steps = list(zip(stream.values, stream.ends, strict=False))  # in front of and behind each block
     start = stream.values[0]
     return Scale(
         norms=tuple(float(size.mean()) for size in sizes),
-        growth=tuple(float((after / before).mean()) for before, after in pairwise(sizes)),
+        growth=tuple(float((lengths(after) / lengths(before)).mean()) for before, after in steps),
         writes=tuple(
             float((lengths(after - before) / lengths(before)).mean()) if after.shape == before.shape else None
-            for before, after in pairwise(stream.values)
+            for before, after in steps
         ),
         kept=tuple(float(exact_cosines(h, start).mean()) if h.shape == start.shape else None for h in stream.values),
         absorption=float((sizes[-1] / sizes[0]).mean()),

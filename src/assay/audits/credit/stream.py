@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from assay.errors import expected
 from assay.probe.blocks import Blocks
 from assay.probe.stream import tapped
 
+Part = Literal["whole", "read"]
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -26,6 +29,13 @@ class Stream:
     values: tuple[Tensor, ...]
     gradients: tuple[Tensor, ...]
     losses: Tensor
+    outputs: tuple[Tensor, ...] = ()
+    """What each block hands on, where that is not what the next one reads (a plain layer lies between stages)."""
+
+    @property
+    def ends(self) -> tuple[Tensor, ...]:
+        """h behind each block."""
+        return self.outputs or self.values[1:]
 
     @property
     def depth(self) -> int:
@@ -33,20 +43,24 @@ class Stream:
         return len(self.values) - 1
 
 
-def exact_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> Stream:
-    """The stream of a float64 copy of ``model`` with gradients free of cancellation."""
+def exact_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks, *, part: Part = "whole") -> Stream:
+    """The stream of a float64 copy of ``model`` with gradients free of cancellation.
+
+    ``part="read"`` keeps of it what a classifier reads: the first token of a sequence, the mean over the pixels of a
+    picture; its gradient there is the first token's, or the sum over pixels.
+    """
     precise, inputs = in_precision(model, x, torch.float64)
-    values, logits = _forward(precise, inputs, blocks)
-    losses = exact_losses(logits, y)
-    return _differentiate(values, logits, error_signal(logits.detach(), y), losses, blocks)
+    walked = _forward(precise, inputs, blocks)
+    losses = exact_losses(walked.logits, y)
+    return _differentiate(walked, walked.logits, error_signal(walked.logits.detach(), y), losses, blocks, part)
 
 
 def plain_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> Stream:
     """The stream and gradients as usually computed: the model's own precision, autograd through cross-entropy."""
     twin, inputs = in_precision(model, x, None)
-    values, logits = _forward(twin, inputs, blocks)
-    losses = sample_losses(logits, y)
-    return _differentiate(values, losses.sum(), None, losses, blocks)
+    walked = _forward(twin, inputs, blocks)
+    losses = sample_losses(walked.logits, y)
+    return _differentiate(walked, losses.sum(), None, losses, blocks, "whole")
 
 
 def error_signal(logits: Tensor, y: Tensor) -> Tensor:
@@ -114,26 +128,46 @@ def exact_cosines(a: Tensor, b: Tensor) -> Tensor:
     return (first * second).sum(1) / (lengths(first) * lengths(second))
 
 
-def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> tuple[list[Tensor], Tensor]:
+class _Walk(NamedTuple):
+    values: list[Tensor]
+    outputs: list[Tensor]
+    logits: Tensor
+
+
+def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> _Walk:
     values: list[Tensor] = []
+    outputs: list[Tensor] = []
 
     def visit(depth: int, h: Tensor) -> None:
         values.append(h if h.requires_grad else h.requires_grad_())
 
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), tapped(model, blocks, visit), explained(x):
+    def leave(depth: int, h: Tensor) -> None:
+        outputs.append(h.detach().clone())  # the next layer may work in place
+
+    taps = tapped(model, blocks, visit, leave=leave if blocks.broken else None)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), taps, explained(x):
         logits = model(x)
     if not isinstance(logits, Tensor):
         raise expected("a model that returns a tensor of logits", given=type(logits).__name__)
-    return values, logits
+    return _Walk(values, outputs, logits)
 
 
 def _differentiate(
-    values: list[Tensor], output: Tensor, signal: Tensor | None, losses: Tensor, blocks: Blocks
+    walk: _Walk, output: Tensor, signal: Tensor | None, losses: Tensor, blocks: Blocks, part: Part
 ) -> Stream:
-    gradients = torch.autograd.grad(output, values, signal, allow_unused=True)
-    whole = [torch.zeros_like(h) if g is None else g for g, h in zip(gradients, values, strict=True)]
+    gradients = torch.autograd.grad(output, walk.values, signal, allow_unused=True)
+    whole = [torch.zeros_like(h) if g is None else g for g, h in zip(gradients, walk.values, strict=True)]
     return Stream(
-        tuple(by_sample(h, blocks) for h in values),
-        tuple(by_sample(g, blocks) for g in whole),
+        tuple(by_sample(_part(h, part, blocks), blocks) for h in walk.values),
+        tuple(by_sample(_part(g, part, blocks, gradient=True), blocks) for g in whole),
         losses.detach(),
+        tuple(by_sample(_part(h, part, blocks), blocks) for h in walk.outputs),
     )
+
+
+def _part(h: Tensor, part: Part, blocks: Blocks, *, gradient: bool = False) -> Tensor:
+    if part == "whole" or h.ndim < 3:
+        return h
+    if h.ndim == 3:
+        return h.narrow(1 - blocks.batch_axis, 0, 1)
+    return h.flatten(2).sum(2) if gradient else h.flatten(2).mean(2)

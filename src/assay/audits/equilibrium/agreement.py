@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from assay.audits.equilibrium.true_gradient import AT_REST, MOST_SWEEPS, TrueGradient
 from assay.protocols import Rule
+from assay.rules.health import Health, HealthWarning
 
 DIRECTIONLESS = 2.0**-26
 """A parameter whose gradient is this small beside the whole (the root of float64's epsilon) has no direction of its
@@ -45,6 +47,7 @@ class Estimate:
     loss: float
     residual: float | None
     status: str | None
+    health: Health | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,10 @@ def estimate(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, *, precise: boo
     if precise:
         model.double()
         x = x.double() if x.is_floating_point() else x
-    loss = rule.backward(model, x, y)
+    with warnings.catch_warnings():
+        # What the rule would complain about is in the finding, layer by layer.
+        warnings.simplefilter("ignore", HealthWarning)
+        loss = rule.backward(model, x, y)
     last = getattr(rule, "last", None)
     gradients = {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
     return Estimate(
@@ -97,6 +103,7 @@ def estimate(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, *, precise: boo
         loss=float(loss),
         residual=None if last is None else float(last.residual),
         status=None if last is None else str(last.status),
+        health=getattr(last, "health", None),
     )
 
 

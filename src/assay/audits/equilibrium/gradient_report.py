@@ -107,6 +107,16 @@ def error_table(errors: Sequence[tuple[str, float]]) -> tuple[Table, ...]:
     )
 
 
+def health_table(used: Estimate) -> tuple[Table, ...]:
+    """What the nudge moved in each layer, how much of it is rounding, and how far from rest it ended."""
+    if used.health is None:
+        return ()
+    rows = tuple((layer.name, layer.signal, layer.rounding, layer.residual) for layer in used.health.layers)
+    columns = ("Layer", "Signal per unit of beta", "Share that is rounding", "Last change of the nudged phase")
+    note = used.health.complaint or "every layer hears the nudge"
+    return (Table(title="What reaches each layer", columns=columns, rows=rows, note=note),)
+
+
 def key_finding(rows: Sequence[Agreement], trend: Trend | None, worst: Agreement, cosine: float | None) -> str:
     shown = "none" if cosine is None else f"{cosine:.6f}"
     text = f"Cosine {shown} over {len(rows)} parameters; the largest error is {worst.error:.2g} ({worst.name})."

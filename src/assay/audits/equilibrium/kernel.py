@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from assay import stats
-from assay.audits.equilibrium.kernel_problems import Answer, Array, Kernel, Problem, Steps, oracle, problems, tolerance
+from assay.audits.equilibrium.kernel_problems import (
+    Answer,
+    Array,
+    Kernel,
+    Problem,
+    Steps,
+    has_deviations,
+    oracle,
+    problems,
+    tolerance,
+)
 from assay.audits.equilibrium.kernel_subjects import KERNELS, planted, rounded
 from assay.errors import InputError, expected, unknown
 from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Table, Verdict
@@ -47,7 +57,8 @@ def audit_kernel(
 ) -> Finding:
     """Whether ``kernel`` computes what the NumPy reference computes, state by state and gradient by gradient.
 
-    A kernel is ``eager``, ``fast`` or ``population``, or any function from a ``Problem`` to an ``Answer`` (see
+    A kernel is ``eager``, ``fast``, ``deviations`` or ``population``, or any function from a ``Problem`` to an
+    ``Answer`` (see
     ``assay.audits.equilibrium.kernel_problems``): arrays in, arrays out, whatever runs in between. It is asked for
     layered, looped, convolutional and attention networks, fresh and trained, in each precision; every unit after every
     sweep and every parameter's gradient is compared. Tolerances are derived from the dtype, the number and size of the
@@ -62,6 +73,8 @@ def audit_kernel(
     call = _kernel(kernel)
     _check_arguments(sweeps, beta, precisions)
     asked = tuple(asked) if asked is not None else problems(seed=seed, sweeps=sweeps, beta=beta)
+    if kernel in ("deviations", "population"):
+        asked = tuple(replace(p, coordinates="deviations") for p in asked if has_deviations(p))
     if not asked:
         raise expected("at least one problem", given="asked=()")
     compared, steps = compare_all(call, asked, precisions)
@@ -92,8 +105,9 @@ def audit_kernel(
         controls=told,
         limitations=(
             "Small networks (16 units a layer); errors grow with the width as its square root.",
-            "Only layered networks have a population form; elsewhere the population kernel is the fast one, and of "
-            "convolution and attention both are the pure sweeps.",
+            "Only layered networks have a population form; elsewhere the population kernel is that of one network, and "
+            "of convolution and attention eager and fast are both the pure sweeps.",
+            "Deviations are asked of layered and looped networks, which have kernels of their own for them.",
         ),
         varied=("weights", "trained and untrained", "inputs", *precisions),
     )  # fmt: skip
@@ -125,8 +139,10 @@ def _compare(problem: Problem, given: Answer, truth: Answer) -> list[Comparison]
     rows = []
     for name in ("free", "plus", "minus"):
         found, wanted = getattr(given, name), getattr(truth, name)
-        label = {"free": "free states", "plus": "states at +beta", "minus": "states at -beta"}[name]
-        rows.append(row(label, _difference_of_steps(found, wanted), allowed.state, _size(wanted[-1])))
+        what = "states" if name == "free" else problem.coordinates
+        label = {"free": "free states", "plus": f"{what} at +beta", "minus": f"{what} at -beta"}[name]
+        limit = allowed.state if name == "free" else allowed.nudged
+        rows.append(row(label, _difference_of_steps(found, wanted), limit, _size(wanted[-1])))
     reach = float(np.abs(truth.output).max())
     widest = max(1.0, float(np.abs(_output_weights(problem)).sum(1).max()))
     rows.append(row("output", _difference(given.output, truth.output), 2 * allowed.state * widest, reach))

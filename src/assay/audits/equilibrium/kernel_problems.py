@@ -43,6 +43,8 @@ class Problem:
     beta: float
     sweeps: tuple[int, int]
     classes: int
+    coordinates: str = "states"
+    """What a nudged sweep is asked for: the states it leaves, or the deviations per unit of beta and gamma^(K-l)."""
 
     @lru_cache(maxsize=128)  # noqa: B019 - a question is small, and asked again for every planted mistake
     def cast(self, dtype: str) -> Problem:
@@ -91,6 +93,8 @@ class Tolerance:
 
     state: float
     gradients: dict[str, float]
+    nudged: float
+    """Of the states, or deviations, of the nudged phases."""
 
 
 @lru_cache(maxsize=128)
@@ -101,6 +105,8 @@ def oracle(problem: Problem) -> Answer:
     exact = problem.cast("float64")
     net: Any = exact.network
     x, y = exact.x, one_hot(exact.y, exact.classes)
+    if exact.coordinates == "deviations":
+        return _oracle_of_deviations(exact, y)
     free_sweeps, nudged_sweeps = exact.sweeps
     if isinstance(net, LoopedReference):
         free = net.trajectory(x, net.start(x), sweeps=free_sweeps)
@@ -113,10 +119,36 @@ def oracle(problem: Problem) -> Answer:
     states = net.trajectory(x, net.start(x), sweeps=free_sweeps)
     up, down = (net.trajectory(x, states[-1], sweeps=nudged_sweeps, beta=b, y=y) for b in (exact.beta, -exact.beta))
     pairs = net.gradient(x, y, beta=exact.beta, sweeps=exact.sweeps)
-    if not isinstance(pairs, dict):
-        kinds = enumerate(("weights", "biases"))
-        pairs = {f"{kind}.{i}": pair[j] for j, kind in kinds for i, pair in enumerate(pairs)}
-    return Answer(states, up, down, net.output(states[-1]), pairs)
+    return Answer(states, up, down, net.output(states[-1]), _by_name(pairs))
+
+
+def has_deviations(problem: Problem) -> bool:
+    """Whether the reference of this network answers in deviations too."""
+    return isinstance(problem.network, LayeredReference | LoopedReference)
+
+
+def _oracle_of_deviations(exact: Problem, y: Array) -> Answer:
+    net, x, betas = exact.network, exact.x, (exact.beta, -exact.beta)
+    if isinstance(net, LoopedReference):
+        free = net.trajectory(x, net.start(x), sweeps=exact.sweeps[0])
+        moved = [[[d] for d in net.deviations(free[-1], sweeps=exact.sweeps[1], beta=b, y=y)] for b in betas]
+        output, states = free[-1] @ net.w_out.T + net.b_out, [[h] for h in free]
+    elif isinstance(net, LayeredReference):
+        states = net.trajectory(x, net.start(x), sweeps=exact.sweeps[0])
+        moved = [net.deviations(x, states[-1], sweeps=exact.sweeps[1], beta=b, y=y) for b in betas]
+        output = net.output(states[-1])
+    else:
+        raise TypeError(f"{type(net).__name__} has no deviations of its own")
+    gradients = _by_name(net.deviation_gradient(x, y, beta=exact.beta, sweeps=exact.sweeps))
+    plus, minus = moved
+    return Answer(states, plus, minus, output, gradients)
+
+
+def _by_name(pairs: Any) -> dict[str, Array]:
+    if isinstance(pairs, dict):
+        return pairs
+    kinds = enumerate(("weights", "biases"))
+    return {f"{kind}.{i}": pair[j] for j, kind in kinds for i, pair in enumerate(pairs)}
 
 
 def tolerance(problem: Problem, answer: Answer) -> Tolerance:
@@ -158,7 +190,23 @@ def tolerance(problem: Problem, answer: Answer) -> Tolerance:
         reads = name in ("w_out", "b_out") or (not loop and layer >= depth)
         of_entry = scale * (of_bias if name.startswith("b") else of_weight)
         gradients[name] = float(2 * state * (1 + np.abs(outward).sum(1).max()) if reads else of_entry)
-    return Tolerance(float(state), gradients)
+    if problem.coordinates == "deviations":
+        return _of_deviations(problem, answer, float(state), gradients)
+    return Tolerance(float(state), gradients, float(state))
+
+
+def _of_deviations(problem: Problem, answer: Answer, state: float, gradients: dict[str, float]) -> Tolerance:
+    """A deviation is a sum of products like a state, as wrong in proportion to its own size, and depends on the state
+    where it bends; a gradient is a product of the two. Neither is divided by beta or by powers of gamma, except in the
+    oracle, whose plain difference of states loses float64's last digits that way."""
+    response = max(1.0, *(float(np.abs(layer).max()) for step in answer.plus for layer in step))
+    scale = problem.beta * getattr(problem.network, "gamma", 1.0) ** (len(answer.plus[-1]) - 1)
+    own = float(np.finfo(np.float64).eps) * SIGMAS / scale
+    nudged = 2 * state * response + own
+    largest = max(1.0, float(np.abs(problem.x).max()))
+    inside = {n: 2 * nudged * largest * (1 if n.startswith("b") else 2) for n in gradients}
+    reads = ("w_out", "b_out", f"weights.{len(answer.plus[-1])}", f"biases.{len(answer.plus[-1])}")
+    return Tolerance(state, {n: gradients[n] if n in reads else inside[n] for n in gradients}, nudged)
 
 
 def _of_embedding(problem: Problem, net: AttentionReference, name: str, of_state: float) -> float:

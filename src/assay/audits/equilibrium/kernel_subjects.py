@@ -20,6 +20,7 @@ from assay.networks.reference.conv import ConvReference
 from assay.networks.reference.layered import LayeredReference, LoopedReference
 from assay.protocols import Nudge, State
 from assay.rules import EqProp
+from assay.rules.estimators import Centered
 
 
 def eager(problem: Problem) -> Answer:
@@ -34,11 +35,17 @@ def fast(problem: Problem) -> Answer:
     return _stepwise(problem, model, lambda *args: _relaxed(model, *args), autograd=False)
 
 
+def deviations(problem: Problem) -> Answer:
+    """What training uses by default: ``model.deviate`` and the contrast of small terms; layered and looped networks."""
+    model = _model(problem)
+    return _stepwise(problem, model, lambda *args: _relaxed(model, *args), autograd=False)
+
+
 def population(problem: Problem) -> Answer:
     """The problem as the first of two networks relaxed side by side; layered networks only."""
     model = _model(problem)
     if not isinstance(model, EnergyMLP):
-        return fast(problem)
+        return deviations(problem)
     net = problem.network
     if not isinstance(net, LayeredReference):
         raise TypeError("a layered model without a layered network")
@@ -57,15 +64,15 @@ def population(problem: Problem) -> Answer:
     plus, minus, rows = [], [], len(problem.x)
     for k in range(problem.sweeps[1]):
         nudged = run((problem.sweeps[0], k + 1)).nudged.value
-        plus.append(_numpy(tuple(s[0][:rows] for s in nudged)))
-        minus.append(_numpy(tuple(s[0][rows:] for s in nudged)))
+        plus.append(_numpy(tuple(u[0][:rows] / beta for u in nudged)))
+        minus.append(_numpy(tuple(u[0][rows:] / -beta for u in nudged)))
     pairs = run(problem.sweeps).gradients
     gradients = {f"{kind}.{i}": pair[j][0].numpy() for i, pair in enumerate(pairs) for j, kind in enumerate(_KINDS)}
     output = model.logits(tuple(torch.from_numpy(s) for s in free[-1])).detach().numpy()
     return Answer(free, plus, minus, output, gradients)
 
 
-KERNELS: dict[str, Kernel] = {"eager": eager, "fast": fast, "population": population}
+KERNELS: dict[str, Kernel] = {"eager": eager, "fast": fast, "deviations": deviations, "population": population}
 _KINDS = ("weights", "biases")
 
 
@@ -190,7 +197,11 @@ def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) ->
         for sign in (1, -1):
             pull = Nudge(torch.full((len(x),), sign * problem.beta, dtype=free[0][0].dtype), y)
             steps = range(problem.sweeps[1])
-            nudged[sign] = [move(clamped, tuple(s.clone() for s in free[-1]), k + 1, pull) for k in steps]
+            if problem.coordinates == "deviations":
+                moved = [model.deviate(clamped, free[-1], pull, sweeps=k + 1).value for k in steps]
+                nudged[sign] = [tuple(u / (sign * problem.beta) for u in step) for step in moved]
+            else:
+                nudged[sign] = [move(clamped, tuple(s.clone() for s in free[-1]), k + 1, pull) for k in steps]
         output = model.logits(free[-1]).numpy()
         if autograd:
             weight = torch.full((len(x),), 1 / (2 * problem.beta * len(x) * model.loss_scale), dtype=free[0][0].dtype)
@@ -198,7 +209,8 @@ def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) ->
             EquilibriumModule.add_energy_gradient(model, clamped, nudged[1][-1], weight)
             EquilibriumModule.add_energy_gradient(model, clamped, nudged[-1][-1], -weight)
         else:
-            EqProp(beta=problem.beta, sweeps=problem.sweeps).backward(model, x, y)
+            rule = EqProp(Centered(problem.beta), sweeps=problem.sweeps, coordinates=cast(Any, problem.coordinates))
+            rule.backward(model, x, y)
     steps_of = {sign: [_numpy(state) for state in states] for sign, states in nudged.items()}
     return Answer([_numpy(s) for s in free], steps_of[1], steps_of[-1], output, _gradients(model))
 

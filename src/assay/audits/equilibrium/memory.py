@@ -15,7 +15,7 @@ from assay.audits.equilibrium.memory_meter import Peak, measure_peak
 from assay.audits.equilibrium.true_gradient import untouched
 from assay.errors import expected
 from assay.models import EnergyMLP
-from assay.protocols import EquilibriumModel, Rule
+from assay.protocols import Clamped, EquilibriumModel, Rule
 from assay.results import Control, Figure, Finding, Measurement, Region, Series, Table
 from assay.rules import EqProp
 
@@ -164,7 +164,7 @@ def _curve_controls(
     theirs: Curve, model: nn.Module, x: Tensor, y: Tensor, counts: Sequence[int], limit: float
 ) -> tuple[Control, ...]:
     curves = [theirs]
-    if x.is_floating_point() and cast(EquilibriumModel, model).symmetric:
+    if x.is_floating_point() and cast(EquilibriumModel[Clamped], model).symmetric:
         curves.append(_curve("EqProp that keeps a tensor per sweep", model, _Hoarder(), x, y, counts))
     return tuple(
         Control(name=curve.name, kind="known-bad", expected=f"growth above {limit:.0%}",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from assay.audits.equilibrium.agreement import Agreement, Trend, has_setting
 from assay.audits.equilibrium.true_gradient import untouched
-from assay.protocols import EquilibriumModel, Nudge, Rule, State
+from assay.protocols import Clamped, EquilibriumModel, Nudge, Rule, State
 from assay.results import Figure, Reference, Series
 from assay.solving.relaxation import largest_change
 
@@ -101,7 +101,7 @@ def _panels(residuals: Phases, energies: Phases) -> tuple[tuple[str, str, str, L
 
 @torch.no_grad()
 def _traced(
-    model: EquilibriumModel, x: Tensor, y: Tensor, free: int, nudged: int, beta: float
+    model: EquilibriumModel[Clamped], x: Tensor, y: Tensor, free: int, nudged: int, beta: float
 ) -> tuple[Phases, Phases]:
     clamped = model.clamp(x)
     state: State = model.start(clamped)

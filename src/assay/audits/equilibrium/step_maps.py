@@ -148,7 +148,7 @@ def _largest_slopes(activation: Activation | None, low: Tensor, high: Tensor) ->
     return activation.slope(activation.function(nearest)).clamp(max=1.0)
 
 
-def _box(model: EquilibriumModel, layers: int) -> tuple[tuple[float, float] | None, ...]:
+def _box(model: object, layers: int) -> tuple[tuple[float, float] | None, ...]:
     if isinstance(model, LoopedMLP):
         return (RANGES.get(model.activation.name),)
     if isinstance(model, EnergyMLP):

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import expected
-from assay.protocols import EquilibriumModel, State
+from assay.protocols import Clamped, EquilibriumModel, State
 from assay.rules.backprop import mean_cross_entropy
 from assay.seeding import torch_generator
 from assay.solving.relaxation import largest_change
@@ -114,7 +114,7 @@ def untouched(model: nn.Module) -> nn.Module:
     return twin
 
 
-def settle(model: EquilibriumModel, x: Tensor, state: State | None = None) -> tuple[State, float, int]:
+def settle(model: EquilibriumModel[Clamped], x: Tensor, state: State | None = None) -> tuple[State, float, int]:
     """The free fixed point by plain sweeps from ``state`` (by default the model's start), its residual, the sweeps."""
     with torch.no_grad():
         clamped = model.clamp(x)
@@ -131,7 +131,7 @@ def settle(model: EquilibriumModel, x: Tensor, state: State | None = None) -> tu
 _Found = tuple[list[Tensor], float, State, float, float, int]
 
 
-def _at_rest(model: EquilibriumModel, x: Tensor, y: Tensor, loss: Loss | None) -> _Found:
+def _at_rest(model: EquilibriumModel[Clamped], x: Tensor, y: Tensor, loss: Loss | None) -> _Found:
     state, residual, sweeps = settle(model, x)
     parameters = [p for p in _module(model).parameters() if p.requires_grad]
     with torch.enable_grad():

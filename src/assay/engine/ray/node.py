@@ -15,26 +15,29 @@ from assay.protocols import Cell
 
 _keeper: tuple[str, WorkerProcess] | None = None
 """The worker process of this Ray worker, and the GPUs it may see."""
+_heavy = False
+"""Whether a cell here has needed a worker with torch in it."""
 
 
 def run_on_node(wanted: dict[str, str], job: dict[str, Any]) -> dict[str, Any]:
     """The outcome of one cell on the node where Ray placed it; called inside a Ray worker."""
-    global _keeper
+    global _keeper, _heavy
     if mismatch := _mismatch(wanted):
         return {"mismatch": mismatch}
     cell = Cell(**job)
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if _keeper is not None and (
-        _keeper[0] != gpus or not _keeper[1].alive or (cell.memory and _keeper[1].memory() > cell.memory / 2)
+        _keeper[0] != gpus or cell.fresh or not _keeper[1].reusable or _keeper[1].heavy != _heavy
     ):
         _keeper[1].stop()
         _keeper = None
     if _keeper is None:
-        _keeper = (gpus, WorkerProcess())
+        _keeper = (gpus, WorkerProcess(forking=not cell.fresh, heavy=_heavy))
     worker = _keeper[1]
     worker.start(cell)
     while (outcome := worker.poll()) is None:
         wait([worker.fileno()], timeout=LOOK_SECONDS)
+    _heavy = _heavy or bool(outcome.pop("heavy", False))
     return outcome
 
 
@@ -63,4 +66,5 @@ def as_job(cell: Cell) -> dict[str, Any]:
     return {
         "key": cell.key, "target": cell.target, "payload": dict(cell.payload), "label": cell.label, "group": cell.group,
         "timeout": cell.timeout, "cpus": cell.cpus, "gpus": cell.gpus, "memory": cell.memory,
+        "fresh": cell.fresh,
     }

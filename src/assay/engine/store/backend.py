@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from assay.engine.store.files import Journal, cannot_write, write_atomically
+from assay.engine.store.files import Journal, cannot_write, inside, write_atomically
 from assay.errors import AssayError, MissingExtra, expected
 
 Item = TypeVar("Item")
@@ -54,7 +54,7 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._journal = Journal(root / "journal")
+        self._journal = Journal(root / "journal", root)
         try:
             root.mkdir(parents=True, exist_ok=True)
             probe = root / f".probe-{os.urandom(8).hex()}"
@@ -69,18 +69,30 @@ class Folder:
     def read(self, name: str) -> bytes | None:
         try:
             return (self.root / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except IsADirectoryError:
+            return b""  # a folder in the place of a file holds no cell: it is set aside like any damaged one
+        except OSError as error:
+            raise AssayError(f"cannot read {self.root / name}: {error.strerror}") from None
 
     def write(self, items: Mapping[str, bytes]) -> None:
-        self._journal.write({self.root / name: data for name, data in items.items()})
+        self._journal.write({self._inside(name): data for name, data in items.items()})
 
     def note(self, name: str, data: bytes) -> None:
-        write_atomically(self.root / name, data, durable=False)
+        write_atomically(self._inside(name), data, durable=False)
+
+    def _inside(self, name: str) -> Path:
+        """The file of a name; a store from elsewhere may hold links that lead out of it, through which nobody writes.
+        """
+        folder = self.root / name.partition("/")[0]
+        if "/" in name and folder.is_symlink() and not inside(self.root, name):
+            raise AssayError(f"{folder} leads out of the store; remove that link or choose another folder with --store")
+        return self.root / name
 
     def create(self, name: str, data: bytes) -> bool:
         # Exclusive open is atomic on local disks and NFS from version 3; a reader may see the file before its content.
-        file = self.root / name
+        file = self._inside(name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
             try:
@@ -98,7 +110,7 @@ class Folder:
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            (self.root / name).unlink()
+            self._inside(name).unlink()
 
     def names(self, prefix: str) -> Iterator[str]:
         for file in sorted((self.root / prefix).rglob("*") if prefix else self.root.rglob("*")):

@@ -1,18 +1,20 @@
 """A crash-safe, content-addressed store of finished cells.
 
 One object per cell, written whole or not at all: a kill at any moment leaves either the whole cell or none. Every
-object carries a digest of its content; a truncated, corrupted or tampered cell is set aside, reported and done again.
+object carries a digest of its content under the key of who wrote it (``keys``); a truncated, corrupted, tampered or
+forged cell is set aside, reported and done again. Cells of a key that is not trusted are left where they are and not
+used.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,12 @@ from assay.engine.plan import canonical
 from assay.engine.store.backend import Backend, Folder, open_backend
 from assay.engine.store.claims import Claims
 from assay.engine.store.files import write_atomically
+from assay.engine.store.keys import Key, Keyring, keyring
 from assay.engine.store.looks import Ledger
+from assay.engine.store.plans import StoredPlan, read_plan, write_plan
 from assay.errors import expected
 
-FORMAT = 1
+FORMAT = 2
 KEY = re.compile(r"^[0-9a-f]{32}$")
 COSTS = "costs.json"
 
@@ -40,19 +44,29 @@ class StoredCell:
     seconds: float
     record: Mapping[str, Any]
     together: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    at: str = ""
+    """When it was stored (UTC)."""
+    signer: str = field(default="", compare=False)
+    """The trusted name whose key it bears; empty for one's own."""
 
 
 @dataclass
 class Store:
     """Finished cells under ``root``, a folder or an fsspec URL, by key; several drivers may share it.
 
-    ``damaged`` lists the objects found broken since it was opened.
+    ``trust`` names the keys of others whose cells are used too. ``damaged`` lists the objects found broken since it was
+    opened; ``others`` counts the cells used by trusted name, ``strangers`` those not used by signer.
     """
 
     root: str | Path
     damaged: list[str] = field(default_factory=list)
+    trust: Sequence[str] = ()
+    others: Counter[str] = field(default_factory=Counter)
+    strangers: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self._keys = keyring(self.trust)
         self._backend: Backend = open_backend(self.root)
         if isinstance(self._backend, Folder):
             self.root = self._backend.root
@@ -67,11 +81,17 @@ class Store:
         if (raw := self._backend.read(name)) is None:
             return None
         try:
-            return _decode(raw, key)
-        except (ValueError, KeyError, TypeError) as error:
+            found = _decode(raw, key, self._keys)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self.damaged.append(f"{key}.json: {error}; set aside, the cell is done again")
             self._set_aside(name, raw)
             return None
+        if isinstance(found, str):
+            self.strangers[found] += 1
+            return None
+        if found.signer:
+            self.others[found.signer] += 1
+        return found
 
     def get_all(self, keys: Iterable[str]) -> list[StoredCell | None]:
         """The cells of these keys, in their order."""
@@ -83,7 +103,7 @@ class Store:
 
     def put_all(self, cells: Iterable[StoredCell]) -> None:
         """Write cells that finished together with one wait for the disk; when this returns, all survive a crash."""
-        if items := {_name(cell.key): _encode(cell) for cell in cells}:
+        if items := {_name(cell.key): _encode(cell, self._keys.own) for cell in cells}:
             self._backend.write(items)
 
     def __iter__(self) -> Iterator[StoredCell]:
@@ -92,6 +112,29 @@ class Store:
             key = file.removesuffix(".json")
             if len(folder) == 2 and KEY.match(key) and (cell := self.get(key)) is not None:
                 yield cell
+
+    def write_plan(self, cells: Mapping[str, Sequence[str]]) -> str:
+        """Write down which cells each question will be answered from; the name of the plan, for the run to keep."""
+        return write_plan(self._backend, self._keys, cells).id
+
+    def read_plan(self, name: str) -> StoredPlan | None:
+        """The plan of this name, if it is there, whole and signed by somebody trusted."""
+        return read_plan(self._backend, self._keys, name)
+
+    def plans(self) -> Iterator[StoredPlan]:
+        """All plans that are whole and signed by somebody trusted."""
+        for name in self._backend.names("plans/"):
+            if (plan := self.read_plan(name.rpartition("/")[2].removesuffix(".json"))) is not None:
+                yield plan
+
+    def notes(self) -> dict[str, Any]:
+        """What a reader of a run must know about the cells it was answered from."""
+        notes: dict[str, Any] = {"damaged cells redone": list(self.damaged)}
+        if self.others:
+            notes["cells of others, trusted by name"] = dict(self.others)
+        if self.strangers:
+            notes["cells of unknown signers, not used"] = dict(self.strangers)
+        return notes
 
     def claims(self) -> Claims:
         """A driver's right to run cells of this store while no other does."""
@@ -137,27 +180,37 @@ def _body(cell: StoredCell) -> dict[str, Any]:
         "format": FORMAT, "key": cell.key, "label": cell.label, "group": cell.group, "seconds": cell.seconds,
         "record": dict(cell.record),
     }
-    return body if cell.together == 1 else {**body, "together": cell.together}
+    if cell.together != 1:
+        body["together"] = cell.together
+    if cell.environment:
+        body["environment"] = dict(cell.environment)
+    if cell.at:
+        body["at"] = cell.at
+    return body
 
 
-def _encode(cell: StoredCell) -> bytes:
-    body = _body(cell)
-    digest = hashlib.sha256(canonical(body).encode()).hexdigest()
-    return (json.dumps({**body, "sha256": digest}) + "\n").encode()
+def _encode(cell: StoredCell, key: Key) -> bytes:
+    body = {**_body(cell), "signer": key.signer}
+    return (json.dumps({**body, "hmac": key.sign(canonical(body))}) + "\n").encode()
 
 
-def _decode(raw: bytes, key: str) -> StoredCell:
+def _decode(raw: bytes, key: str, keys: Keyring) -> StoredCell | str:
+    """The cell in ``raw``, or the name of its signer if that is nobody's who is trusted."""
     data = json.loads(raw)
-    digest = data.pop("sha256")
     if data["format"] != FORMAT:
         raise ValueError(f"cell format {data['format']}, this Assay writes {FORMAT}")
     if data["key"] != key:
         raise ValueError(f"file holds the cell of key {data['key']}")
-    if hashlib.sha256(canonical(data).encode()).hexdigest() != digest:
+    digest = str(data.pop("hmac"))
+    if (known := keys.find(str(data["signer"]))) is None:
+        return str(data["signer"])
+    name, secret = known
+    if not secret.signed(canonical(data), digest):
         raise ValueError("content does not match its digest")
     return StoredCell(
         key=key, label=data["label"], group=data["group"], seconds=data["seconds"], record=data["record"],
-        together=data.get("together", 1),
+        together=data.get("together", 1), environment=data.get("environment", {}),
+        at=data.get("at", ""), signer=name,
     )
 
 

@@ -49,15 +49,27 @@ def write_atomically(file: Path, data: bytes, *, durable: bool = True) -> None:
         raise cannot_write(file, error) from None
 
 
+def inside(root: Path, name: str) -> bool:
+    """Whether a relative name stays below ``root``, links followed."""
+    if "\0" in name or not name or Path(name).is_absolute():
+        return False
+    top = root.resolve()
+    return top in (top / name).resolve().parents
+
+
 class Journal:
     """Makes a batch of files durable with a single sync: first all into one log, then each file, unsynced.
 
     A power cut may lose the files but not the log; ``recover`` writes them again. The log is dropped once the system
     has put the files on disk. A lock on the log, held while its driver lives, tells whether that driver is dead.
+
+    Names in the log are relative to the folder of the files: a store that was moved recovers into itself, and one that
+    came from a stranger writes nowhere else.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path) -> None:
         self._folder = folder
+        self._root = root
         self._path = folder / f"{uuid.uuid4().hex}.log"
         self._log: int | None = None
         self._closing: weakref.finalize[[int], Any] | None = None
@@ -71,7 +83,7 @@ class Journal:
         try:
             log = self._open()
             size = os.fstat(log).st_size
-            entries = b"".join(_entry(file, data) for file, data in files.items())
+            entries = b"".join(_entry(file.relative_to(self._root), data) for file, data in files.items())
             while entries:
                 entries = entries[os.write(log, entries):]
             os.fsync(log)
@@ -99,8 +111,9 @@ class Journal:
                     fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     continue  # its driver lives
-                for file, data in _entries(log):
-                    if not file.exists() or file.read_bytes() != data:
+                for name, data in _entries(log):
+                    file = self._root / name
+                    if inside(self._root, name) and (not file.exists() or file.read_bytes() != data):
                         write_atomically(file, data)
                 path.unlink(missing_ok=True)
 
@@ -116,17 +129,17 @@ class Journal:
 
 def _entry(file: Path, data: bytes) -> bytes:
     text = base64.b64encode(data).decode()
-    body = {"file": str(file.absolute()), "data": text, "sha256": hashlib.sha256(data).hexdigest()}
+    body = {"file": file.as_posix(), "data": text, "sha256": hashlib.sha256(data).hexdigest()}
     return json.dumps(body).encode() + b"\n"
 
 
-def _entries(log: IO[bytes]) -> Iterator[tuple[Path, bytes]]:
+def _entries(log: IO[bytes]) -> Iterator[tuple[str, bytes]]:
     for line in log:
         try:
             entry: dict[str, Any] = json.loads(line)
             data = base64.b64decode(entry["data"])
             if hashlib.sha256(data).hexdigest() == entry["sha256"]:
-                yield Path(entry["file"]), data
+                yield str(entry["file"]), data
         except (ValueError, KeyError, TypeError):
             continue  # the torn end of a log: its batch was never reported as done
 

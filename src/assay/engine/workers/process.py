@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,27 +19,36 @@ import time
 from pathlib import Path
 from typing import Any
 
+from assay.engine.workers import family
+from assay.engine.workers.template import can_fork
 from assay.engine.workers.worker import IN_WORKER, THREAD_VARIABLES, without_paths
 from assay.protocols import Cell, CellResult
 from assay.results import Failure
 
 LOOK_SECONDS = 0.1
 """How often deadlines and memory are looked at; a cell over its memory limit may grow for this long."""
+HANG_UP_SECONDS = 2.0
+"""How long a template may take to end its cell before it is killed; it may be importing."""
 LOST_SIGNALS = (signal.SIGKILL, signal.SIGTERM)
 """Signals that come from outside (an operator, a scheduler, the kernel out of memory): no fault of the cell's code."""
 
 
 class WorkerProcess:
-    """A worker process and the cell it runs, if any."""
+    """A worker process and the cell it runs, if any; ``forking`` it runs each cell in a child, else one and no more."""
 
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
+    def __init__(self, *, forking: bool = True, heavy: bool = False) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        ours, theirs = socket.socketpair()
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
         environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         environment[IN_WORKER] = _main_script() or os.environ.get(IN_WORKER, "")
+        environment.setdefault("PYTHONHASHSEED", "0")  # the order of a set of texts is the same in every worker
+        environment.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")  # fewer pages: forks at half the price
+        self.forking = forking and can_fork
+        self.heavy = heavy
         with theirs:
-            program = f"from assay.engine.workers.worker import main; main({theirs.fileno()})"
+            options = f"forking={forking}, heavy={heavy}"
+            program = f"from assay.engine.workers.template import main; main({theirs.fileno()}, {options})"
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", program, *sys.argv[1:]],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
@@ -47,6 +57,7 @@ class WorkerProcess:
         ours.setblocking(False)
         self._channel = ours
         self._received = bytearray()
+        self._nonce = ""
         self.cell: Cell | None = None
         self._started = 0.0
         self._looked = 0.0
@@ -55,6 +66,11 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def reusable(self) -> bool:
+        """Whether it may be given another cell."""
+        return self.forking and self._process.poll() is None
+
     def fileno(self) -> int:
         """For ``multiprocessing.connection.wait``: readable when there may be an outcome."""
         return self._channel.fileno()
@@ -62,60 +78,88 @@ class WorkerProcess:
     def start(self, cell: Cell) -> None:
         """Hand a cell over; the time it may take counts from now."""
         self.cell = cell
+        self._nonce = secrets.token_hex(8)
         self._started = self._looked = time.monotonic()
-        line = json.dumps({"target": cell.target, "payload": dict(cell.payload)}).encode() + b"\n"
+        if os.fstat(self._output.fileno()).st_size:  # what earlier cells printed is not this one's
+            self._output.seek(0)
+            self._output.truncate()
+        job = {"key": cell.key, "nonce": self._nonce, "target": cell.target, "payload": dict(cell.payload)}
         self._channel.setblocking(True)
         with contextlib.suppress(OSError):  # a worker that died while idle: poll() tells
-            self._channel.sendall(line)
+            self._channel.sendall(json.dumps(job).encode() + b"\n")
         self._channel.setblocking(False)
 
     def poll(self) -> dict[str, Any] | None:
         """The outcome of the running cell, or None while it runs.
 
         Besides what ``run_cell`` returns, ``lost`` says that the worker was killed from outside, through no fault of
-        the cell's code as far as anyone can tell.
+        the cell's code as far as anyone can tell; ``heavy`` that the cell needs what only heavy workers have loaded.
         """
         if self.cell is None:
             return None
         hung_up = self._receive()
         if (end := self._received.find(b"\n")) >= 0:
-            outcome: dict[str, Any] = json.loads(self._received[:end])
+            line = bytes(self._received[:end])
             self._received.clear()
-            self.cell = None
-            return outcome
+            return self._replied(line)
         if hung_up or self._process.poll() is not None:
-            return self._dead()
-        now = time.monotonic()
+            return self._dead(self._end_code())
+        return self._over_limits(time.monotonic())
+
+    def memory(self, *, above: int = 0) -> int:
+        """Bytes of the running cell and all it started; 0 where the system does not say (only Linux does here)."""
+        below = family.descendants(self.pid)
+        return family.memory_of(below if self.forking else [self.pid, *below], above=above)
+
+    def stop(self) -> None:
+        """End the worker and everything it started, at once."""
+        self._end()
+        self._channel.close()
+        self._output.close()
+
+    def _end(self) -> None:
+        if self.forking and self._process.poll() is None:
+            # A template that loses its driver ends the cell with all its children; it is never busy for long.
+            with contextlib.suppress(OSError):
+                self._channel.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=HANG_UP_SECONDS)
+        if self._process.poll() is None:
+            below = family.descendants(self.pid)
+            family.end_group(self.pid)
+            family.end(below)
+        self._process.wait()
+
+    def _replied(self, line: bytes) -> dict[str, Any]:
+        """A reply if it is that of this cell, by key and nonce; an error if it is anything else."""
+        assert self.cell is not None
+        try:
+            reply: dict[str, Any] = json.loads(line)
+            fits = (reply.pop("key"), reply.pop("nonce")) == (self.cell.key, self._nonce)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            fits, reply = False, {}
+        if not fits or "foreign" in reply:
+            self._end()
+            return self._outcome("ForeignReply", "the worker's reply was not that of this cell; it was not used")
+        if "died" in reply:
+            return {**self._dead(reply["died"]), "heavy": reply["heavy"]}
+        self.cell = None
+        return reply
+
+    def _over_limits(self, now: float) -> dict[str, Any] | None:
+        assert self.cell is not None
         if now - self._started > self.cell.timeout:
-            return self._stopped("Timeout", f"no result within {self.cell.timeout:g} s; the worker was stopped")
+            self._end()
+            return self._outcome("Timeout", f"no result within {self.cell.timeout:g} s; the worker was stopped")
         if self.cell.memory is not None and now - self._looked >= LOOK_SECONDS / 2:
             self._looked = now
-            if (used := self.memory()) > self.cell.memory:
-                return self._stopped("MemoryLimit", (
+            if (used := self.memory(above=self.cell.memory)) > self.cell.memory:
+                self._end()
+                return self._outcome("MemoryLimit", (
                     f"used {used / 2**20:.0f} MiB, more than its limit of {self.cell.memory / 2**20:.0f} MiB; "
                     "the worker was stopped"
                 ))
         return None
-
-    def memory(self) -> int:
-        """Resident bytes of the worker; 0 where the system does not say (only Linux does here)."""
-        try:
-            pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
-        except (OSError, ValueError, IndexError):
-            return 0
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def stop(self) -> None:
-        """End the worker and everything it started, at once."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        self._channel.close()
-        self._output.close()
 
     def _receive(self) -> bool:
         """Take what has arrived; True when the worker hung up."""
@@ -130,23 +174,19 @@ class WorkerProcess:
                 return True
             self._received += data
 
-    def _dead(self) -> dict[str, Any]:
+    def _end_code(self) -> int:
         try:
-            code = self._process.wait(timeout=5.0)
+            return self._process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:  # it closed the channel and lives on
-            self._process.kill()
-            code = self._process.wait()
+            self._end()
+            return self._process.wait()
+
+    def _dead(self, code: int) -> dict[str, Any]:
         how = f"killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with code {code}"
         message = f"the worker process was {how} while running this cell"
         if code == -signal.SIGKILL:
             message += "; someone killed it, or the machine ran out of memory"
         return self._outcome("WorkerDied", message, lost=-code in LOST_SIGNALS)
-
-    def _stopped(self, kind: str, message: str) -> dict[str, Any]:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
-        return self._outcome(kind, message)
 
     def _outcome(self, kind: str, message: str, *, lost: bool = False) -> dict[str, Any]:
         size = self._output.seek(0, os.SEEK_END)
@@ -160,7 +200,9 @@ class WorkerProcess:
 def result_of(cell: Cell, outcome: dict[str, Any]) -> CellResult:
     """An outcome as the result of its cell."""
     if "record" in outcome:
-        return CellResult(cell, outcome["record"], None, outcome["seconds"])
+        return CellResult(
+            cell, outcome["record"], None, outcome["seconds"], environment=outcome.get("environment") or {}
+        )
     failure = Failure(
         label=cell.label, kind=outcome["kind"], message=outcome["message"], traceback=outcome.get("traceback", "")
     )

@@ -1,7 +1,8 @@
-"""What runs inside a worker process: one cell at a time, one torch thread, every error turned into data.
+"""What runs inside a worker process: one cell, one torch thread, every error turned into data.
 
-Cells come and outcomes go as lines of JSON over one socket: nothing is pickled, and a worker that is killed can damage
-nobody's channel but its own.
+A worker is a clean template that forks a child for every cell (``template``): the child begins with the template's
+memory, so that nothing is imported twice, and takes with it whatever the cell did to its process. Where processes
+cannot be forked, or when a cell asks for it, a worker runs one cell itself and ends.
 """
 
 from __future__ import annotations
@@ -11,52 +12,37 @@ import importlib
 import io
 import json
 import os
+import random
 import runpy
 import signal
-import socket
 import sys
 import time
 import traceback
 import types
 from typing import Any
 
+from assay.errors import printable
+
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 IN_WORKER = "_ASSAY_IN_WORKER"
 """Set to the driver's script inside workers, so that a script without a main guard cannot start workers of workers."""
 
 
-def main(descriptor: int) -> None:
-    """Serve cells until the driver hangs up."""
-    os.set_inheritable(descriptor, False)
-    prepare()
-    with socket.socket(fileno=descriptor) as channel, channel.makefile("rwb") as lines:
-        for line in lines:
-            cell = json.loads(line)
-            outcome = run_cell(cell["target"], cell["payload"])
-            lines.write(json.dumps(outcome).encode() + b"\n")
-            lines.flush()
-
-
 def prepare() -> None:
-    """Set a fresh worker up: one thread, deaf to Ctrl-C (the driver decides), dead when the driver dies."""
+    """Set a fresh worker up: one thread, deaf to Ctrl-C (the driver decides)."""
     import faulthandler
 
     for variable in THREAD_VARIABLES:
         os.environ[variable] = "1"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
-    if sys.platform == "linux":
-        import ctypes
-
-        parent = os.getppid()
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
-def run_cell(target: str, payload: dict[str, Any]) -> dict[str, Any]:
-    """The outcome of one cell as data: ``record`` on success, else ``kind``, ``message`` and ``traceback``."""
+def run_cell(target: str, payload: dict[str, Any], *, key: str = "") -> dict[str, Any]:
+    """The outcome of one cell as data: ``record`` on success, else ``kind``, ``message`` and ``traceback``.
+
+    With a ``key`` the global generators of this process are set by it.
+    """
     start = time.perf_counter()
     printed = io.StringIO()
     try:
@@ -65,8 +51,7 @@ def run_cell(target: str, payload: dict[str, Any]) -> dict[str, Any]:
             if "__main__" in (module, payload.get("module")):
                 _load_main_script()
             call = getattr(importlib.import_module(module), function)
-            if "torch" in sys.modules:
-                sys.modules["torch"].set_num_threads(1)
+            _begin(key)
             record = call(payload)
             # Through JSON once: what is reported now is exactly what a resumed run will read back.
             record = json.loads(json.dumps(record))
@@ -74,15 +59,7 @@ def run_cell(target: str, payload: dict[str, Any]) -> dict[str, Any]:
             raise TypeError(f"expected a record (dict of JSON values) from {target}; given {type(record).__name__}")
         return {"record": record, "seconds": time.perf_counter() - start}
     except Exception as error:
-        trace = without_paths(traceback.format_exc())
-        if tail := printed.getvalue()[-2000:]:
-            trace += f"\nprinted before the error:\n{tail}"
-        return {
-            "kind": type(error).__name__,
-            "message": str(error) or type(error).__name__,
-            "traceback": trace,
-            "seconds": time.perf_counter() - start,
-        }
+        return {**_described(error, printed), "seconds": time.perf_counter() - start}
 
 
 def without_paths(text: str) -> str:
@@ -90,6 +67,34 @@ def without_paths(text: str) -> str:
     for folder in sorted({path for path in sys.path if len(path) > 1}, key=len, reverse=True):
         text = text.replace(f'File "{folder.rstrip(os.sep)}{os.sep}', 'File "')
     return text
+
+
+def _described(error: Exception, printed: io.StringIO) -> dict[str, Any]:
+    try:
+        message = str(error) or type(error).__name__
+    except Exception as second:  # an exception whose text raises
+        message = f"{type(error).__name__}, whose message could not be made: {type(second).__name__}"
+    trace = without_paths(traceback.format_exc())
+    if tail := printed.getvalue()[-2000:]:
+        trace += f"\nprinted before the error:\n{tail}"
+    return {"kind": type(error).__name__, "message": printable(message), "traceback": printable(trace)}
+
+
+def _begin(key: str) -> None:
+    """One thread, and global generators that start from the cell's key.
+
+    No cell should draw from them; one that does gets numbers of its own, the same wherever and after whatever it runs.
+    """
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+    if not key:
+        return
+    seed = int(key[:16], 16)
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed % 2**32)
+    if torch is not None:
+        torch.default_generator.manual_seed(seed % 2**63)
 
 
 def _load_main_script() -> None:

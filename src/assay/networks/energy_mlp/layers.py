@@ -66,6 +66,9 @@ class Pull:
 
     def error(self, logits: Tensor) -> Tensor:
         """beta (onehot - softmax(logits)), from logits transposed like ``wanted``."""
+        if logits.is_complex():
+            exponentials = torch.exp(logits - logits.real.amax(-2, keepdim=True))
+            return self.wanted - self.beta * exponentials / exponentials.sum(-2, keepdim=True)
         return torch.addcmul(self.wanted, torch.softmax(logits, -2), self.beta, value=-1)
 
 

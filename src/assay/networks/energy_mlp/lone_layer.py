@@ -43,7 +43,7 @@ def relax_lone_layer(
         return Solution(state, Status.CONVERGED, (0.0,), 1)
     assert layers.readout is not None
     units, (weight, bias) = state[0], layers.readout
-    reach, rate = _reach_and_rate(weight, float(pull.beta.abs().amax()))
+    reach, rate = reach_and_rate(weight, float(pull.beta.abs().amax()))
     limit = max(ROUNDING * torch.finfo(units.dtype).eps, tolerance or 0.0)
     offset = bias.mT if t == 0 else torch.add(bias.mT, weight.sum(-1, keepdim=True), alpha=t)
     phases = torch.unflatten(units, -2, (-1, drive.shape[-2]))
@@ -57,7 +57,7 @@ def relax_lone_layer(
             residuals.append(rate * residuals[-1])
             break
         previous, error = error, pull.error(multiply_add(offset, weight, units.mT, alpha=p))
-        residuals.append(reach * _longest_column(error - previous))
+        residuals.append(reach * longest_column(error - previous))
         if not residuals[-1] > limit:
             break
     map_affine(units, p, t)
@@ -65,10 +65,11 @@ def relax_lone_layer(
     return Solution(state, status, tuple(residuals), len(residuals))
 
 
-def _reach_and_rate(weight: Tensor, beta: float) -> tuple[float, float]:
+def reach_and_rate(weight: Tensor, beta: float) -> tuple[float, float]:
     """How far a unit moves at most with the error, and by how much a sweep shrinks a change of the error."""
-    return _longest_column(weight), 0.5 * beta * float((weight @ weight.mT).abs_().sum(-1).amax())
+    return longest_column(weight), 0.5 * beta * float((weight @ weight.mT).abs_().sum(-1).amax())
 
 
-def _longest_column(matrix: Tensor) -> float:
-    return math.sqrt(matrix.square().sum(-2).amax())
+def longest_column(matrix: Tensor) -> float:
+    """The largest Euclidean length of a column."""
+    return math.sqrt(matrix.abs().square().sum(-2).amax())

@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from assay.errors import expected
 from assay.networks.energy_mlp import kernel as layered
+from assay.networks.energy_mlp.deviation import deviate_layers, deviation_gradient
 from assay.networks.energy_mlp.gradient import Gradients, energy_gradient, readout_gradient, tangent_gradient
 from assay.networks.energy_mlp.layers import Layers, Pull
 from assay.networks.energy_mlp.tangent import relax_tangent
@@ -51,7 +52,7 @@ class ClampedMLP:
         return type(self)(self.x, self.shared_drive, phases * self.phases)
 
 
-class EnergyMLP(EquilibriumModule):
+class EnergyMLP(EquilibriumModule[ClampedMLP]):
     """A layered energy network of the given ``widths`` (inputs, hidden layers, classes).
 
     >>> model = EnergyMLP([4, 8, 8, 3], gamma=0.25, seed=0)
@@ -135,6 +136,15 @@ class EnergyMLP(EquilibriumModule):
     ) -> Solution:
         return relax_tangent(self.as_layers(), state, target, sweeps=sweeps, tolerance=tolerance)
 
+    @torch.no_grad()
+    def deviate(
+        self, clamped: ClampedMLP, free: State, nudge: Nudge, *, sweeps: int, tolerance: float | None = None,
+        order: int = 2,
+    ) -> Solution:
+        """By the written-out kernel, whose responses are exact to every order; layer l in units of gamma^(K-l)."""
+        return deviate_layers(self.as_layers(), clamped.shared_drive, free, nudge.target, nudge.beta, sweeps=sweeps,
+                              tolerance=tolerance)
+
     def energy(self, clamped: ClampedMLP, state: State) -> Tensor:
         drive = clamped.drive
         total = drive.new_zeros(())
@@ -158,6 +168,12 @@ class EnergyMLP(EquilibriumModule):
     @torch.no_grad()
     def add_tangent_gradient(self, clamped: ClampedMLP, state: State, direction: State, weight: float) -> None:
         self._add(tangent_gradient(self.as_layers(), clamped.x, state, direction, weight))
+
+    @torch.no_grad()
+    def add_deviation_gradient(
+        self, clamped: ClampedMLP, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
+    ) -> None:
+        self._add(deviation_gradient(self.as_layers(), clamped.x, free, deviation, coefficients))
 
     @torch.no_grad()
     def add_readout_gradient(self, state: State, target: Tensor) -> Tensor:

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from assay.errors import expected
-from assay.networks.energy_mlp.gradient import energy_gradient, readout_gradient, tangent_gradient
+from assay.networks.energy_mlp.deviation import DeviationSweep, deviate_layers, deviation_gradient
+from assay.networks.energy_mlp.gradient import readout_gradient, tangent_gradient
 from assay.networks.energy_mlp.kernel import Sweep, drive_of, relax_layers, start
-from assay.networks.energy_mlp.layers import Layers, Pull
+from assay.networks.energy_mlp.layers import Layers
 from assay.networks.energy_mlp.tangent import relax_tangent
 from assay.protocols import State
+from assay.solving.deviation import Units, relative_change
 from assay.solving.relaxation import ROUNDING, end_status
 from assay.solving.solution import Solution, Status
 
@@ -80,25 +82,23 @@ def population_gradient(
     """EP gradients of S networks on S batches, ``x`` (S, rows, inputs) and ``y`` (S, rows).
 
     ``betas`` and ``coefficients`` are a stencil for the derivative at beta = 0 (see ``assay.rules.estimators``);
-    without them the tangent is used. The residuals of ``free`` and ``nudged`` are the largest over all networks.
+    without them the tangent is used. Nudged in deviation coordinates. The residuals of ``free`` and ``nudged`` are the
+    largest over all networks.
     """
     drive = drive_of(layers, x)
-    free, ends = _relax(layers, drive, start(layers, drive), None, sweeps=sweeps[0], tolerance=tolerance)
+    free, ends = _relax(layers, drive, sweeps=sweeps[0], tolerance=tolerance)
     losses, of_readout = readout_gradient(layers, free.value[-1], y)
-    per_row = 1 / (y.shape[-1] * layers.gamma**layers.depth)
+    rows = y.shape[-1]
     if betas:
-        phases, rows = len(betas), y.shape[-1]
-        state = tuple(units.repeat(1, phases, 1) for units in free.value)
+        phases = len(betas)
         beta = torch.tensor(betas, dtype=x.dtype, device=x.device).repeat_interleave(rows)
-        pull = Pull.towards(y.repeat(1, phases), beta, layers.classes)
-        repeated = drive.repeat(1, phases, 1)
-        nudged, nudged_ends = _relax(layers, repeated, state, pull, sweeps=sweeps[1], tolerance=tolerance)
-        weights = per_row * torch.tensor(coefficients, dtype=x.dtype, device=x.device).repeat_interleave(rows)
-        gradients = energy_gradient(layers, x, nudged.value, weights)
+        nudged, nudged_ends = _deviate(layers, drive, free.value, y.repeat(1, phases), beta, sweeps[1], tolerance)
+        each = [coefficient / rows for coefficient in coefficients]
+        gradients = deviation_gradient(layers, x, free.value, nudged.value, each)
     else:
         nudged = relax_tangent(layers, free.value, y, sweeps=sweeps[1], tolerance=tolerance)
         nudged_ends = [(nudged.residual, nudged.status)] * len(y)
-        gradients = tangent_gradient(layers, x, free.value, nudged.value, per_row)
+        gradients = tangent_gradient(layers, x, free.value, nudged.value, 1 / (rows * layers.gamma**layers.depth))
     order = list(Status)
     ended = [max(pair, key=lambda end: end[0]) for pair in zip(ends, nudged_ends, strict=True)]
     worst = [max(pair, key=lambda end: order.index(end[1]))[1] for pair in zip(ends, nudged_ends, strict=True)]
@@ -112,15 +112,13 @@ End = tuple[float, Status]
 """How far the last sweep moved any unit of a network, and what that is called."""
 
 
-def _relax(
-    layers: Layers, drive: Tensor, state: State, pull: Pull | None, *, sweeps: int, tolerance: float | None
-) -> tuple[Solution, list[End]]:
-    """All networks relaxed, and the end of each: its own where sweeps are fixed, the slowest one's elsewhere."""
-    if tolerance is not None or (layers.depth == 1 and layers.readout is not None):
-        found = relax_layers(layers, drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance)
+def _relax(layers: Layers, drive: Tensor, *, sweeps: int, tolerance: float | None) -> tuple[Solution, list[End]]:
+    """All networks settled free, and the end of each: its own where sweeps are fixed, the slowest one's elsewhere."""
+    if tolerance is not None or _is_lone(layers):
+        found = relax_layers(layers, drive, None, pull=None, sweeps=sweeps, tolerance=tolerance)
         return found, [(found.residual, found.status)] * len(drive)
-    sweep = Sweep(layers, drive, pull)
-    units = sweep.encode(state)
+    sweep = Sweep(layers, drive, None)
+    units = sweep.encode(start(layers, drive))
     for _ in range(sweeps - 1):
         sweep(units)
     before = tuple(layer.clone() for layer in units)
@@ -130,5 +128,37 @@ def _relax(
     limit = ROUNDING * torch.finfo(drive.dtype).eps
     each = [(scale * change, end_status([change], limit=limit, with_tolerance=False))
             for change in changes.amax(0).tolist()]
-    worst = max(each, key=lambda end: (not math.isfinite(end[0]), end[0]))
+    worst = _worst(each)
     return Solution(sweep.decode(units), worst[1], (worst[0],), sweeps), each
+
+
+def _deviate(
+    layers: Layers, drive: Tensor, free: State, target: Tensor, beta: Tensor, sweeps: int, tolerance: float | None
+) -> tuple[Solution, list[End]]:
+    """The deviations of all networks, and the end of each."""
+    if tolerance is not None or _is_lone(layers):
+        found = deviate_layers(layers, drive, free, target, beta, sweeps=sweeps, tolerance=tolerance)
+        return found, [(found.residual, found.status)] * len(drive)
+    sweep = DeviationSweep(layers, drive, free, target, beta)
+    units: Units = [None] * layers.depth
+    for _ in range(sweeps - 1):
+        sweep(units, False)
+    before = list(units)
+    sweep(units, False)
+    moved = tuple(layer for layer in units if layer is not None)
+    limit = ROUNDING * torch.finfo(drive.dtype).eps
+    each: list[End] = []
+    for network in range(len(drive)):
+        change = max(relative_change(None if old is None else old[network], new[network])
+                     for old, new in zip(before, moved, strict=True))
+        each.append((change, end_status([change], limit=limit, with_tolerance=False)))
+    worst = _worst(each)
+    return Solution(moved, worst[1], (worst[0],), sweeps), each
+
+
+def _is_lone(layers: Layers) -> bool:
+    return layers.depth == 1 and layers.readout is not None
+
+
+def _worst(each: list[End]) -> End:
+    return max(each, key=lambda end: (not math.isfinite(end[0]), end[0]))

@@ -106,6 +106,64 @@ class LayeredReference:
             gradients.append((error.T @ free[-1], error.sum(axis=0)))
         return gradients
 
+    def deviations(self, x: Array, free: list[Array], *, sweeps: int, beta: float, y: Array) -> list[list[Array]]:
+        """How far each of ``sweeps`` nudged sweeps has moved every unit from ``free``, per unit of beta gamma^(K-l).
+
+        d_l <- sigma(a_l + e_l) - s_l, plainly, with a_l the drive of the free state (the inverse of sigma where it has
+        one, so that a free state need not be at rest) and e_l what the neighbours' deviations and the loss add to it.
+        """
+        moved, found = [np.zeros_like(layer) for layer in free], []
+        for _ in range(sweeps):
+            for layer in reversed(range(self.depth)):
+                force = np.zeros_like(free[layer])
+                if layer > 0:
+                    force = force + moved[layer - 1] @ self.weights[layer].T
+                if layer + 1 < self.depth:
+                    force = force + self.gamma * moved[layer + 1] @ self.weights[layer + 1]
+                elif self.readout == "softmax":
+                    force = force + beta * (y - softmax(self.output([free[-1] + moved[-1]]))) @ self.weights[-1]
+                else:
+                    force = (force + beta * (y - free[-1])) / (1 + beta)
+                moved[layer] = self._unit(layer, self._drive_at(x, free, layer) + force) - free[layer]
+            scales = [beta * self.gamma ** (self.depth - 1 - layer) for layer in range(self.depth)]
+            found.append([d / scale for d, scale in zip(moved, scales, strict=True)])
+        return found
+
+    def deviation_gradient(
+        self, x: Array, y: Array, *, beta: float, sweeps: tuple[int, int]
+    ) -> list[tuple[Array, Array]]:
+        """Centered EP from deviations, with the products of the nudged states written as they are in the energy."""
+        free = self.trajectory(x, self.start(x), sweeps=sweeps[0])[-1]
+        gradients = []
+        ends = [(b, self.deviations(x, free, sweeps=sweeps[1], beta=b, y=y)[-1]) for b in (beta, -beta)]
+        for layer in range(self.depth):
+            weight, bias = np.zeros_like(self.weights[layer]), np.zeros_like(self.biases[layer])
+            for b, response in ends:
+                shift = [b * self.gamma ** (self.depth - 1 - k) * r for k, r in enumerate(response)]
+                below = x if layer == 0 else free[layer - 1] + shift[layer - 1]
+                weight -= 0.5 * response[layer].T @ below / len(x)
+                bias -= 0.5 * response[layer].sum(axis=0) / len(x)
+                if layer > 0:
+                    weight -= 0.5 * self.gamma * free[layer].T @ response[layer - 1] / len(x)
+            gradients.append((weight, bias))
+        if self.readout == "softmax":
+            error = (softmax(self.output(free)) - y) / len(x)
+            gradients.append((error.T @ free[-1], error.sum(axis=0)))
+        return gradients
+
+    def _drive_at(self, x: Array, free: list[Array], layer: int) -> Array:
+        """a_l of the free state."""
+        if not self._is_output(layer) and self.activation in ("tanh", "smooth"):
+            return inverse(self.activation, free[layer])
+        if self._is_output(layer) or self.activation == "identity":
+            return free[layer]
+        drive = (x if layer == 0 else free[layer - 1]) @ self.weights[layer].T + self.biases[layer]
+        if layer + 1 < self.depth:
+            drive = drive + self.gamma * free[layer + 1] @ self.weights[layer + 1]
+        # Between its ends a clipped unit is its drive; at an end only a drive beyond it is not drift.
+        units = free[layer]
+        return np.where(units <= 0, np.minimum(drive, 0), np.where(units >= 1, np.maximum(drive, 1), units))
+
     def _unit(self, layer: int, drive: Array) -> Array:
         return drive if self._is_output(layer) else activate(self.activation, drive)
 
@@ -155,6 +213,31 @@ class LoopedReference:
         }
 
 
+    def deviations(self, h: Array, *, sweeps: int, beta: float, y: Array) -> list[Array]:
+        """How far each of ``sweeps`` nudged sweeps has moved every unit from the free ``h``, per unit of beta."""
+        moved, found = np.zeros_like(h), []
+        for _ in range(sweeps):
+            force = moved @ self.w.T + beta * (y - softmax((h + moved) @ self.w_out.T + self.b_out)) @ self.w_out
+            moved = activate(self.activation, inverse(self.activation, h) + force) - h
+            found.append(moved / beta)
+        return found
+
+    def deviation_gradient(self, x: Array, y: Array, *, beta: float, sweeps: tuple[int, int]) -> dict[str, Array]:
+        """Centered EP from deviations for a symmetric W."""
+        free = self.trajectory(x, self.start(x), sweeps=sweeps[0])[-1]
+        ends = [(b, self.deviations(free, sweeps=sweeps[1], beta=b, y=y)[-1]) for b in (beta, -beta)]
+        error = (softmax(free @ self.w_out.T + self.b_out) - y) / len(x)
+        mean = 0.5 * (ends[0][1] + ends[1][1])
+        crossed = np.zeros_like(self.w)
+        for b, r in ends:
+            middle = free + 0.5 * b * r
+            crossed += 0.5 * (r.T @ middle + middle.T @ r)
+        return {
+            "w_in": -mean.T @ x / len(x), "b": -mean.sum(axis=0) / len(x), "w": -0.5 * crossed / len(x),
+            "w_out": error.T @ free, "b_out": error.sum(axis=0),
+        }
+
+
 def repeated(sweep: Callable[[S], S], state: S, sweeps: int) -> list[S]:
     """The state after each of ``sweeps`` sweeps."""
     states = []
@@ -175,6 +258,17 @@ def activate(name: str, a: Array) -> Array:
     if name == "identity":
         return a
     raise ValueError(f"unknown activation '{name}'; known: tanh, clipped, smooth, identity")
+
+
+def inverse(name: str, s: Array) -> Array:
+    """The drive of a unit at rest at s."""
+    if name == "tanh":
+        return np.arctanh(s)
+    if name == "smooth":
+        return (np.log(s) - np.log1p(-s) + 2) / 4
+    if name == "identity":
+        return s
+    raise ValueError(f"'{name}' has no inverse")
 
 
 def cost(name: str, s: Array) -> Array:

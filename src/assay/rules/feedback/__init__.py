@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from assay.rules.feedback.coverage import Coverage
 from assay.rules.feedback.rule import FeedbackAlignment
 
-__all__ = ["FeedbackAlignment"]
+__all__ = ["Coverage", "FeedbackAlignment"]

@@ -13,6 +13,7 @@ computed: where that is safe a block reads h_l cut off from its past, which save
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -23,6 +24,7 @@ from assay.probe.blocks import Blocks, discover_blocks
 from assay.probe.samples import Layout
 from assay.probe.stream import can_cut, tapped
 from assay.rules.feedback.direct import direct_signal
+from assay.rules.feedback.inputs import check_finite
 from assay.rules.feedback.matrices import Matrices
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -87,6 +89,8 @@ class BlockFeedback:
                 raise expected("a model that returns a tensor of logits", given=type(logits).__name__)
             logits.register_hook(error.append)  # type: ignore[no-untyped-call]
             value = loss(logits, y)
+            if not math.isfinite(value.item()):
+                check_finite(x)
         # Nothing may reach a cut stream, so its hooks are set off by a gradient of zero, which they throw away.
         # Autograd goes from the last operation to the first: a_{l+1} is known when a_l is asked for.
         torch.autograd.backward([value, *roots], [None, *(h.new_zeros(()).expand_as(h) for h in roots)])

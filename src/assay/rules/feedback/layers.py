@@ -1,8 +1,8 @@
 """Layer-level feedback: every weight sends its error back by a route of its own instead of its transpose.
 
-``torch.nn.functional.linear``, the convolutions and matrix products are replaced for the duration of one step and look
-their weight up by identity. This reaches weights that no layer of their own holds (``in_proj_weight`` and ``out_proj``
-of ``nn.MultiheadAttention``), slices and transposes of a weight, and weights shared by several modules.
+Products with a weight are replaced for the duration of one step and look their weight up by identity (``places`` lists
+them). This reaches weights that no layer of their own holds (``in_proj_weight`` and ``out_proj`` of
+``nn.MultiheadAttention``), slices and transposes of a weight, and weights shared by several modules.
 
 The operation itself stays PyTorch's own, forwards and backwards. A matrix route exchanges one thing: of the tensors
 autograd saves for the backward pass, the weight gives way to the feedback matrix, which enters only what is sent to the
@@ -11,13 +11,10 @@ input. A direct route cuts the input off and answers for it. The gradient of the
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -34,50 +31,30 @@ class Route(Protocol):
 
 FindRoute = Callable[[Tensor, Tensor], Route | None]
 """The route for (weight, input), or None to leave this use to autograd."""
-
-_ONE_AT_A_TIME = threading.RLock()  # the functions are global: two rules in two threads take turns
-
-
-@contextmanager
-def feedback_layers(find: FindRoute) -> Iterator[None]:
-    """Inside, linear layers, convolutions and products with a weight send errors by ``find``'s routes.
-
-    The backward pass belongs inside too: a checkpointed model runs parts of its forward pass again there.
-    """
-    with _ONE_AT_A_TIME:
-        places = _replacements(find)
-        originals = [(owner, name, owner.__dict__.get(name, _MISSING)) for owner, name, _ in places]
-        try:
-            for owner, name, replacement in places:
-                setattr(owner, name, replacement)
-            yield
-        finally:
-            for owner, name, original in originals:
-                if original is _MISSING:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, original)
-
-
-_MISSING = object()
+PRODUCTS = ("AddmmBackward0", "MmBackward0")
+RESHAPES = ("ViewBackward0", "UnsafeViewBackward0")
 
 
 def run_with_matrix(operation: Operation, x: Tensor, weight: Tensor, matrix: Tensor, sends: Callable[[], None]
                     ) -> Tensor:
     """``operation(x, weight)`` with ``matrix`` in the place of the weight in the backward pass; it calls ``sends``.
 
-    Where the operation saves no tensor that is the weight's memory (an operation that copies it first), nothing is
-    exchanged and ``sends`` is never called: the coverage report then says that the weight was not reached.
+    Where the operation saves no tensor that is the weight's memory (it copies the weight first), the error to the input
+    is computed from the same operation with the matrix, which costs its forward pass again.
     """
-    weight = _as_autocast(weight)
-    matrix = matrix.detach().to(weight.dtype)
+    if torch.is_autocast_enabled(weight.device.type):
+        weight = weight.to(torch.get_autocast_dtype(weight.device.type))
+    if matrix.requires_grad or matrix.dtype is not weight.dtype:
+        matrix = matrix.detach().to(weight.dtype)
     if matrix.stride() != weight.stride():  # a weight in channels-last order, say
         matrix = torch.empty_like(weight.detach()).copy_(matrix)
-    place, offset = weight.data_ptr(), matrix.storage_offset()
+    memory, offset, found = weight.data_ptr(), matrix.storage_offset(), False
 
     def save(tensor: Tensor) -> Tensor | Callable[[], Tensor]:
-        if tensor.data_ptr() != place:
+        nonlocal found
+        if tensor.data_ptr() != memory:
             return tensor
+        found = True
         exchanged = matrix.as_strided(tensor.shape, tensor.stride(), offset)
 
         def load() -> Tensor:
@@ -86,52 +63,59 @@ def run_with_matrix(operation: Operation, x: Tensor, weight: Tensor, matrix: Ten
 
         return load
 
-    def load_saved(saved: Tensor | Callable[[], Tensor]) -> Tensor:
-        return saved if isinstance(saved, Tensor) else saved()
+    with saved_tensors_hooks(save, _load_saved):
+        result = operation(x, weight)
+    if found or not result.requires_grad:
+        return result
+    return _run_twice(operation, x, weight, matrix, sends)
 
-    with saved_tensors_hooks(save, load_saved):
-        return operation(x, weight)
+
+def run_linear(x: Tensor, weight: Tensor, bias: Tensor | None, unpack: Callable[[Any], Tensor]) -> Tensor | None:
+    """``linear(x, weight, bias)`` with what ``unpack`` gives in the place of W^T, or None where that does not fit.
+
+    One hook on the one tensor concerned: on a small model the general way costs a quarter of a step.
+    """
+    if _HOOKS(False) is not None or _AUTOCAST():  # a checkpoint keeps its own book; autocast saves a copy
+        return None
+    result: Tensor = _LINEAR(x, weight, bias)
+    node: Any = result.grad_fn
+    kind = type(node).__name__
+    if kind not in PRODUCTS:
+        node = node.next_functions[0][0] if kind in RESHAPES else None
+        if type(node).__name__ not in PRODUCTS:
+            return None
+    node._raw_saved_mat2.register_hooks(_forget, unpack)
+    return result
 
 
 def run_direct(operation: Operation, x: Tensor, weight: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
     """``operation(x, weight)`` with ``answer(x)`` as the gradient of ``x``."""
-    result: Tensor = _Direct.apply(x, operation(x.detach(), weight), answer)  # type: ignore[no-untyped-call]
+    result: Tensor = Direct.apply(  # type: ignore[no-untyped-call]
+        x, operation(x.detach(), weight), lambda value, _: answer(value))
     return result
 
 
-def _replacements(find: FindRoute) -> list[tuple[Any, str, Callable[..., Tensor]]]:
-    matmul = torch.matmul
-
-    def routed_matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:  # noqa: A002
-        if out is None and isinstance(input, Tensor) and isinstance(other, Tensor):
-            if other.ndim == 2 and (route := find(other, input)) is not None:
-                return route.run(matmul, input, other)
-            if input.ndim == 2 and other.ndim == 2 and (route := find(input, other)) is not None:
-                return route.run(lambda x, weight: matmul(weight, x), other, input)
-        return matmul(input, other) if out is None else matmul(input, other, out=out)
-
-    def routed(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def operation(input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: A002
-            route = find(weight, input)
-            if route is None:
-                return original(input, weight, *args, **kwargs)
-            return route.run(lambda x, w: original(x, w, *args, **kwargs), input, weight)
-
-        return operation
-
-    names = ("linear", *(f"conv{n}d" for n in (1, 2, 3)), *(f"conv_transpose{n}d" for n in (1, 2, 3)))
-    return [
-        (torch, "matmul", routed_matmul), (torch, "mm", routed_matmul), (Tensor, "__matmul__", routed_matmul),
-        (Tensor, "matmul", routed_matmul), (Tensor, "mm", routed_matmul),
-        *((F, name, routed(getattr(F, name))) for name in names),
-    ]
+_HOOKS = torch._C._autograd._top_saved_tensors_default_hooks
+_AUTOCAST = torch._C._is_any_autocast_enabled
+_LINEAR = torch.nn.functional.linear  # PyTorch's own, whatever is in its place later
 
 
-class _Direct(torch.autograd.Function):
-    """Gives ``result`` its gradient unchanged and ``x`` another one."""
+def _run_twice(operation: Operation, x: Tensor, weight: Tensor, matrix: Tensor, sends: Callable[[], None]) -> Tensor:
+    def answer(x: Tensor, error: Tensor) -> Tensor:
+        sends()
+        with torch.enable_grad():
+            again = x.detach().requires_grad_()
+            return torch.autograd.grad(operation(again, matrix), again, error)[0]
+
+    result: Tensor = Direct.apply(x, operation(x.detach(), weight), answer)  # type: ignore[no-untyped-call]
+    return result
+
+
+class Direct(torch.autograd.Function):
+    """Gives ``result`` its gradient unchanged and ``x`` what ``answer`` makes of x and the error."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, result: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, result: Tensor, answer: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         ctx.answer = answer
         ctx.save_for_backward(x)
         if result._is_view():  # whoever changes the result in place next may not do so to a view made here
@@ -141,10 +125,12 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        return ctx.answer(*ctx.saved_tensors), gradients[0], None
+        return ctx.answer(*ctx.saved_tensors, gradients[0]), gradients[0], None
 
 
-def _as_autocast(weight: Tensor) -> Tensor:
-    """The weight in the precision autocast would give it, so that what autograd saves is this very memory."""
-    kind = weight.device.type
-    return weight.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else weight
+def _load_saved(saved: Tensor | Callable[[], Tensor]) -> Tensor:
+    return saved if isinstance(saved, Tensor) else saved()
+
+
+def _forget(tensor: Tensor) -> None:
+    """Nothing of the weight needs to be kept."""

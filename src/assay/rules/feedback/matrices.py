@@ -38,19 +38,18 @@ class Matrices:
         return values.to(device=like.device, dtype=like.dtype)
 
     @contextmanager
-    def learning(self, model: nn.Module, used: Collection[str]) -> Iterator[None]:
+    def learning(self, weights: Mapping[str, nn.Parameter], used: Collection[str]) -> Iterator[None]:
         """Inside, one backward pass runs; each matrix named in ``used`` then takes the whole gradient of its weight.
 
         The whole one, also of a weight that is used a second time without feedback (tied to an embedding): only equal
         steps bring a weight and its matrix together.
         """
-        weights = dict(model.named_parameters()) if self.learned else {}
         before = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
         for name in before:
             weights[name].grad = None
         try:
             yield
-            for name in sorted(used) if self.learned else ():
+            for name in sorted(used):
                 _add(self.tensors[name], weights[name].grad)
         finally:
             for name, gradient in before.items():

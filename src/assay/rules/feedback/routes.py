@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 from assay.probe.blocks import evaluating
 from assay.probe.samples import Layout, find_layout, other_first_sample
 from assay.rules.feedback.direct import direct_signal
-from assay.rules.feedback.layers import Operation, Route, feedback_layers, run_direct, run_with_matrix
+from assay.rules.feedback.layers import Operation, Route, run_direct, run_linear, run_with_matrix
 from assay.rules.feedback.matrices import Matrices
+from assay.rules.feedback.places import feedback_layers
+from assay.rules.feedback.weights import WeightNames
 
 Feedback = Literal["random", "sign", "sign-fixed", "sign-batch", "kolen-pollack", "weights"]
 
@@ -22,22 +25,6 @@ class Usage:
     """What happened to the weights during one backward pass, by parameter name."""
 
     sent: set[str] = field(default_factory=set)
-    at_input: set[str] = field(default_factory=set)
-    odd_layout: set[str] = field(default_factory=set)
-
-
-class WeightNames:
-    """Parameters of a model by identity, also through a slice or transpose of one."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.names = {id(parameter): name for name, parameter in model.named_parameters()}
-
-    def find(self, weight: Tensor) -> tuple[str, Tensor] | None:
-        """The name of the parameter ``weight`` is, or is a view of, and that parameter."""
-        base = weight if id(weight) in self.names else weight._base
-        if base is None or id(base) not in self.names:
-            return None
-        return self.names[id(base)], base
 
 
 @dataclass
@@ -52,25 +39,74 @@ class MatrixRoute:
         return run_with_matrix(operation, x, weight, self.matrix, lambda: self.usage.sent.add(self.name))
 
 
-class AlignedRoutes:
-    """Routes of feedback alignment: every weight's error goes through its own matrix B, shaped like the weight."""
+class LinearRoute:
+    """The same for a whole weight whose matrix lasts: a linear layer goes the short way."""
 
-    def __init__(self, model: nn.Module, matrices: Matrices, feedback: Feedback, *, step: int) -> None:
-        self.known, self.matrices, self.feedback, self.step = WeightNames(model), matrices, feedback, step
+    __slots__ = ("matrix", "name", "unpack", "usage")
+
+    def __init__(self, name: str, matrix: Tensor, usage: Usage) -> None:
+        transposed = matrix.t()
+        self.name, self.matrix, self.usage = name, matrix, usage
+        self.unpack = lambda _: transposed
+
+    def short(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+        moved = weight.dtype is not self.matrix.dtype or weight.device != self.matrix.device
+        if moved or not x.requires_grad:
+            return None
+        result = run_linear(x, weight, bias, self.unpack)
+        if result is not None:
+            self.usage.sent.add(self.name)
+        return result
+
+    def run(self, operation: Operation, x: Tensor, weight: Tensor) -> Tensor:
+        return MatrixRoute(self.name, self.matrix.to(weight.device), self.usage).run(operation, x, weight)
+
+
+class AlignedRoutes:
+    """Routes of feedback alignment: every weight's error goes through its own matrix B, shaped like the weight.
+
+    ``skip`` numbers the uses that belong to a product of weights alone: there the matrix would enter the gradient of a
+    weight instead of the error.
+    """
+
+    def __init__(self, known: WeightNames, matrices: Matrices, feedback: Feedback, *, step: int,
+                 skip: Collection[int] = (), prepared: dict[int, LinearRoute] | None = None) -> None:
+        self.known, self.matrices, self.feedback, self.step = known, matrices, feedback, step
+        self.skip, self.prepared = skip, {} if prepared is None else prepared
         self.usage = Usage()
+        for route in self.prepared.values():
+            route.usage = self.usage
+        self.ready = {} if skip else self.prepared
+        self.calls = 0
 
     def __call__(self, weight: Tensor, x: Tensor) -> Route | None:
+        if not self.skip:
+            if not x.requires_grad:
+                return None
+            ready = self.prepared.get(id(weight))
+            if ready is not None:
+                return ready
         found = self.known.find(weight)
-        if found is None:
+        if found is None or self.known.find(x) is not None:
             return None
+        self.calls += 1
         name, parameter = found
-        if not x.requires_grad:
-            self.usage.at_input.add(name)
+        computed = not isinstance(parameter, nn.Parameter)
+        # A weight that is computed has no gradient step of its own that Kolen-Pollack's matrix could share.
+        if self.calls in self.skip or not x.requires_grad or (computed and self.feedback == "kolen-pollack"):
             return None
         matrix = self._matrix(name, parameter)
         if weight is not parameter:
             matrix = matrix.as_strided(weight.shape, weight.stride(), weight.storage_offset())
+        elif self._lasts(matrix, weight):
+            self.prepared[id(weight)] = LinearRoute(name, matrix.detach(), self.usage)
+            return self.prepared[id(weight)]
         return MatrixRoute(name, matrix, self.usage)
+
+    def _lasts(self, matrix: Tensor, weight: Tensor) -> bool:
+        """Whether this very matrix will serve the next step too."""
+        fixed = self.feedback in ("random", "kolen-pollack") and isinstance(weight, nn.Parameter)
+        return fixed and weight.ndim == 2 and matrix.stride() == weight.stride() and matrix.dtype == weight.dtype
 
     def _matrix(self, name: str, weight: Tensor) -> Tensor:
         shape, scale = tuple(weight.shape), weight_scale(weight)
@@ -110,32 +146,30 @@ class DirectRoute:
 class DirectRoutes:
     """Routes of direct feedback alignment: the input of every weight receives B e."""
 
-    def __init__(self, model: nn.Module, matrices: Matrices, layouts: dict[str, Layout | None]) -> None:
-        self.known, self.matrices, self.layouts = WeightNames(model), matrices, layouts
+    def __init__(self, known: WeightNames, matrices: Matrices, layouts: dict[str, Layout | None], *,
+                 skip: Collection[int] = ()) -> None:
+        self.known, self.matrices, self.layouts, self.skip = known, matrices, layouts, skip
         self.usage = Usage()
         self.error: list[Tensor] = []
+        self.calls = 0
 
     def __call__(self, weight: Tensor, x: Tensor) -> Route | None:
         found = self.known.find(weight)
-        if found is None:
+        if found is None or self.known.find(x) is not None:
             return None
-        name = found[0]
-        if not x.requires_grad:
-            self.usage.at_input.add(name)
+        self.calls += 1
+        layout = self.layouts.get(found[0], "batch first")
+        if layout is None or not x.requires_grad or self.calls in self.skip:
             return None
-        layout = self.layouts.get(name, "batch first")
-        if layout is None:
-            self.usage.odd_layout.add(name)
-            return None
-        return DirectRoute(name, layout, self)
+        return DirectRoute(found[0], layout, self)
 
 
-def measure_layouts(model: nn.Module, x: Tensor) -> dict[str, Layout | None]:
+def measure_layouts(model: nn.Module, x: Tensor, known: WeightNames) -> dict[str, Layout | None]:
     """Where the batch lives in the input of each weight; None where one sample touches the inputs of all."""
     changed = other_first_sample(x)
     if changed is None:
         return {}
-    before, after = _inputs_of_weights(model, x), _inputs_of_weights(model, changed)
+    before, after = _inputs_of_weights(model, x, known), _inputs_of_weights(model, changed, known)
     return {name: find_layout(before[name], after[name], len(x)) for name in before if name in after}
 
 
@@ -144,15 +178,15 @@ def weight_scale(weight: Tensor) -> float:
     return float(max(1, weight.numel() // max(1, len(weight))) ** -0.5)
 
 
-def _inputs_of_weights(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    known, seen = WeightNames(model), dict[str, Tensor]()
+def _inputs_of_weights(model: nn.Module, x: Tensor, known: WeightNames) -> dict[str, Tensor]:
+    seen = dict[str, Tensor]()
 
     def look(weight: Tensor, value: Tensor) -> None:
         found = known.find(weight)
-        if found is not None:
+        if found is not None and known.find(value) is None:
             seen.setdefault(found[0], value.detach().clone())
 
     # Attention has a fused path without gradients that never calls linear; a forward pass with gradients avoids it.
-    with evaluating(model), torch.enable_grad(), feedback_layers(look):
+    with evaluating(model), torch.enable_grad(), feedback_layers(look), known.watched():
         model(x)
     return seen

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, get_args
+from contextlib import nullcontext
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +17,25 @@ from assay.probe.blocks import Blocks
 from assay.probe.samples import Layout
 from assay.rules.backprop import mean_loss
 from assay.rules.feedback.blocks import BlockFeedback
-from assay.rules.feedback.coverage import Coverage, describe
-from assay.rules.feedback.layers import feedback_layers
+from assay.rules.feedback.coverage import Coverage
+from assay.rules.feedback.inputs import check_batch, check_finite, refuse_compiled
 from assay.rules.feedback.matrices import Matrices
-from assay.rules.feedback.routes import AlignedRoutes, DirectRoutes, Feedback, measure_layouts, weight_scale
+from assay.rules.feedback.places import feedback_layers
+from assay.rules.feedback.routes import (
+    AlignedRoutes,
+    DirectRoutes,
+    Feedback,
+    LinearRoute,
+    measure_layouts,
+    weight_scale,
+)
+from assay.rules.feedback.survey import Survey, take_survey
+from assay.rules.feedback.weights import WeightNames
 
 Kind = Literal["fa", "dfa"]
 Level = Literal["layer", "block"]
 Loss = Callable[[Tensor, Tensor], Tensor]
+NOTHING = nullcontext()
 
 
 class FeedbackAlignment:
@@ -63,8 +78,12 @@ class FeedbackAlignment:
         self.blocks, self.penalty, self.loss = blocks, penalty, loss
         self.matrices = Matrices(seed, learned=feedback == "kolen-pollack")
         self._block = BlockFeedback(kind, self.matrices, glob=blocks, penalty=penalty, exact=feedback == "weights")
-        self._layouts: dict[str, Layout | None] | None = None
-        self._coverage: Coverage | None = None
+        self._layouts: dict[str, Layout | None] = {}
+        self._known: WeightNames | None = None
+        self._survey: Survey | None = None
+        self._carried: tuple[Survey, dict[str, Layout | None]] | None = None
+        self._sent: set[str] | None = None
+        self._prepared: dict[int, LinearRoute] = {}
         self._step = 0
         if self.matrices.learned:  # the optimiser must see them before the first step
             for name, weight in model.named_parameters():
@@ -78,34 +97,51 @@ class FeedbackAlignment:
     def backward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """The detached mean loss, after adding this rule's gradient to ``.grad`` of every parameter it reaches."""
         self._step += 1
+        check_batch(x, y)
         if self.level == "block":
+            if self._block.blocks is None:
+                refuse_compiled(model)
             return self._block.backward(model, x, y, self.loss)
-        routes, first = self._routes(model, x), self._coverage is None
-        with torch.enable_grad(), feedback_layers(routes):
+        known, survey = self._look_around(model, x)
+        routes: AlignedRoutes | DirectRoutes
+        if self.kind == "fa":
+            routes = AlignedRoutes(known, self.matrices, self.feedback, step=self._step, skip=survey.skip,
+                                   prepared=self._prepared)
+        else:
+            routes = DirectRoutes(known, self.matrices, self._layouts, skip=survey.skip)
+        watched = known.watched() if known.parametrised else NOTHING
+        with torch.enable_grad(), feedback_layers(routes, only=survey.places, imported=survey.imported), watched:
             logits = model(x)
-            if not isinstance(logits, Tensor) or not logits.requires_grad:
-                raise expected("a model whose output is a tensor that depends on its parameters",
-                               given=type(logits).__name__)
             if isinstance(routes, DirectRoutes):
-                logits.register_hook(routes.error.append)  # type: ignore[no-untyped-call]
+                logits.register_hook(routes.error.append)
             loss = self.loss(logits, y)
-            with self.matrices.learning(model, routes.usage.sent):
-                loss.backward(retain_graph=first)  # type: ignore[no-untyped-call]
-        if first:
-            self._coverage = describe(model, routes.usage, loss)
-            if not self._coverage.used:
-                raise InputError(f"no weight of {type(model).__name__} could use feedback, so this would be plain "
-                                 f"backprop: {self._coverage}; a compiled or scripted model cannot be reached")
+            if not math.isfinite(loss.item()):
+                check_finite(x)
+            with self.matrices.learning(known.parameters, routes.usage.sent) if self.matrices.learned else NOTHING:
+                loss.backward()  # type: ignore[no-untyped-call]
+        if self._sent is not None and not routes.usage.sent >= self._sent:
+            self._known = None  # the model does something else now: look again before the next step
+        self._sent = routes.usage.sent
         return loss.detach()
 
     @property
     def coverage(self) -> Coverage:
-        """Which weights used feedback in the first backward pass (layer level)."""
-        if self._coverage is None:
+        """Which weights use feedback, as found at the first backward pass (layer level)."""
+        if self._survey is None:
             raise InputError("coverage is known after the first backward pass of a layer-level rule; call "
-                             "rule.backward(model, x, y) once" if self.level == "layer" else
+                             "rule.backward(model, x, y) once, or rule.survey(model, x)" if self.level == "layer" else
                              "a block-level rule replaces the stream's gradient; see rule.discovered")
-        return self._coverage
+        return self._survey.coverage
+
+    def survey(self, model: nn.Module, x: Tensor) -> Coverage:
+        """Which weights of ``model`` this rule reaches on inputs like ``x``: without a step, proved with zero feedback.
+
+        Read from the autograd graph: a weight is reached when the error that passes it goes through feedback.
+        """
+        if self.level == "block":
+            raise InputError("a block-level rule replaces the stream's gradient; see rule.discovered")
+        self._survey = None
+        return self._look_around(model, x)[1].coverage
 
     @property
     def discovered(self) -> Blocks | None:
@@ -118,8 +154,22 @@ class FeedbackAlignment:
 
     def redrawn(self, model: nn.Module, seed: int) -> FeedbackAlignment:
         """The same rule with other matrices: the null against which alignment is judged."""
-        return FeedbackAlignment(model, kind=self.kind, level=self.level, feedback=self.feedback, seed=seed,
-                                 blocks=self.blocks, penalty=self.penalty, loss=self.loss)
+        other = FeedbackAlignment(model, kind=self.kind, level=self.level, feedback=self.feedback, seed=seed,
+                                  blocks=self.blocks, penalty=self.penalty, loss=self.loss)
+        other._carried = self._to_carry()
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FeedbackAlignment:
+        """The same matrices for a copy of the model; what was found of the model holds for its copy too."""
+        twin = object.__new__(type(self))
+        fresh: dict[str, Any] = {"_known": None, "_survey": None, "_sent": None, "_prepared": {}}
+        fresh["_carried"] = self._to_carry()
+        for name, value in vars(self).items():
+            setattr(twin, name, fresh[name] if name in fresh else copy.deepcopy(value, memo))
+        return twin
+
+    def _to_carry(self) -> tuple[Survey, dict[str, Layout | None]] | None:
+        return self._carried if self._survey is None else (self._survey, dict(self._layouts))
 
     def state_dict(self) -> dict[str, Tensor]:
         """All matrices drawn so far; a checkpoint without them cannot be audited."""
@@ -128,13 +178,32 @@ class FeedbackAlignment:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take back the matrices of a checkpoint."""
         self.matrices.load_state_dict(state)
+        self._prepared.clear()
 
-    def _routes(self, model: nn.Module, x: Tensor) -> AlignedRoutes | DirectRoutes:
-        if self.kind == "fa":
-            return AlignedRoutes(model, self.matrices, self.feedback, step=self._step)
-        if self._layouts is None:
-            self._layouts = measure_layouts(model, x)
-        return DirectRoutes(model, self.matrices, self._layouts)
+    def _look_around(self, model: nn.Module, x: Tensor) -> tuple[WeightNames, Survey]:
+        """The model's weights and the survey, made anew for another model; warns where feedback does not reach."""
+        known = self._known
+        if known is None or known.model is not model:
+            refuse_compiled(model)
+            known = self._known = WeightNames(model)
+            self._survey, self._sent = None, None
+            self._prepared.clear()
+            if self._carried is not None:
+                (self._survey, self._layouts), self._carried = self._carried, None
+        if self._survey is None:
+            direct = self.kind == "dfa"
+            if direct:
+                self._layouts = measure_layouts(model, x, known)
+            mixed = [name for name, layout in self._layouts.items() if layout is None]
+            found = take_survey(model, x, known, direct=direct, unreachable=mixed,
+                                learned=self.feedback == "kolen-pollack")
+            if not found.coverage.used:
+                raise InputError(f"no weight of {type(model).__name__} could use feedback, so this would be plain "
+                                 f"backprop: {found.coverage}")
+            if not found.coverage.complete:
+                warnings.warn(found.coverage.warning(), stacklevel=3)
+            self._survey = found
+        return known, self._survey
 
 
 def _check(model: nn.Module, kind: str, level: str, feedback: str, blocks: str | None, penalty: float) -> None:

@@ -162,6 +162,6 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
 
 def _budgeted(settings: Settings, task: str, budget: Budget) -> tuple[Settings, int | None]:
     """Settings and number of training items (None: all) of a task at a budget."""
-    if budget == "quick" and task in LARGE:
+    if budget in ("smoke", "quick") and task in LARGE:
         return settings.changed({"epochs": max(1, round(QUICK_SHARE * settings.epochs))}), QUICK_ITEMS
     return settings, None

@@ -272,7 +272,7 @@ def _experiment(evidence: Evidence, arm: Arm) -> str:
 
 def _limitations(evidence: Evidence, arm: Arm, decision: stats.Decision) -> tuple[str, ...]:
     notes = list(decision.notes)
-    if evidence.budget == "quick" and evidence.task in LARGE:
+    if evidence.budget in ("smoke", "quick") and evidence.task in LARGE:
         notes.append(f"quick budget: {QUICK_ITEMS:,} training items and half the epochs; use --budget standard for all")
     floors = evidence.floors
     ours = [float(record["accuracy"]) for record in evidence.of(arm.name).values()]

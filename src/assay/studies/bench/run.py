@@ -16,6 +16,7 @@ from assay.studies.arms import Arm, arms
 from assay.studies.bench.cells import CELL, as_cell, plan_task
 from assay.studies.bench.decide import Evidence, decide, not_measured
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
+from assay.studies.looks import NO_PAST
 from assay.studies.study import Place, Planned, Question, Study, make_run
 from assay.tasks.catalogue import describe
 from assay.tasks.files import find_dataset, locate
@@ -66,9 +67,10 @@ def bench(
         work = plan_task(name, asked, budget=budget, seeds=seed_list, overrides=settings)
         planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root)) for item in work)
         return Question(name, describe(name).about, planned,
-                        lambda outcomes, past: [decide(gather(name, outcomes), arm, past[claim_of(name, arm)])
+                        lambda outcomes, past: [decide(gather(name, outcomes), arm, past.get(claim_of(name, arm), NO_PAST))
                                                 for arm in compared],
-                        claims=tuple(claim_of(name, arm) for arm in compared), seeds=seed_list, code=code)
+                        claims=tuple(claim_of(name, arm) for arm in compared if budget != "smoke"),
+                        seeds=seed_list, code=code)
 
     code = cell_key(CELL, {"settings replaced": dict(settings or {})})
     study = Study(tuple(question(name) for name in names if name not in absent))

@@ -46,6 +46,11 @@ def load(folder: str | None = None) -> Cifar:
 
 def augmented(padded: Tensor, generator: torch.Generator) -> Tensor:
     """Training pictures, each shifted by up to 4 pixels and mirrored with probability 1/2, normalised."""
+    return normalised(cut(padded, generator))
+
+
+def cut(padded: Tensor, generator: torch.Generator) -> Tensor:
+    """The same as bytes."""
     count, side = len(padded), 32 + 2 * PAD
     shift = torch.randint(2 * PAD + 1, (2, count, 1), generator=generator)
     mirror = torch.randint(2, (count, 1), generator=generator).bool()
@@ -54,10 +59,16 @@ def augmented(padded: Tensor, generator: torch.Generator) -> Tensor:
     columns = torch.where(mirror, 31 - along, along) + shift[1]
     corner = torch.arange(count)[:, None] * (3 * side * side) + torch.arange(3) * (side * side)
     flat = corner[:, :, None, None] + (rows[:, :, None] + columns[:, None, :])[:, None]
-    return normalised(padded.reshape(-1).take(flat))
+    return padded.reshape(-1).take(flat.to(padded.device))
+
+
+def unit_range(pixels: Tensor) -> Tensor:
+    """Normalised pictures back as floats from 0 to 1."""
+    mean, std = (torch.tensor(v, dtype=pixels.dtype)[None, :, None, None] for v in (MEAN, STD))
+    return pixels * std + mean
 
 
 def normalised(pixels: Tensor) -> Tensor:
     """Bytes as floats with zero mean and unit variance per channel."""
-    mean, std = (torch.tensor(v).mul(255)[None, :, None, None] for v in (MEAN, STD))
+    mean, std = (torch.tensor(v, device=pixels.device).mul(255)[None, :, None, None] for v in (MEAN, STD))
     return pixels.float().sub_(mean).div_(std)

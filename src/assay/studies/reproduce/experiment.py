@@ -47,12 +47,17 @@ def methods_plan(
 
 
 def frozen_plan(
-    arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, ladder: bool = False
+    arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, ladder: bool = False,
+    shallow: bool = False,
 ) -> list[Setting]:
-    """The frozen-blocks baseline, and with ``ladder`` backprop and DFA on the last 1, 2 and 3 blocks."""
+    """The frozen-blocks baseline; with ``ladder`` backprop and DFA on the last 1, 2 and 3 blocks; with ``shallow``
+    backprop on the model without its blocks.
+    """
     from assay.studies.reproduce.methods import Setting
 
     settings = [Setting(method="bp", arch=arch, seed=seed, epochs=epochs, trainable=0) for seed in seeds]
+    if shallow:
+        settings += [Setting(method="bp", arch=f"{arch}-shallow", seed=seed, epochs=epochs) for seed in seeds]
     if ladder:
         settings += [
             Setting(method=method, arch=arch, seed=seed, epochs=epochs, trainable=count)
@@ -83,24 +88,32 @@ def penalty_plan(
 def whole_plan(
     arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, penalty_epochs: int = PENALTY_EPOCHS
 ) -> list[Setting]:
-    """Everything: main table with layer-level FA, frozen baseline with the depth ladder, penalty sweep."""
+    """Everything: main table with layer-level FA, frozen and shallow baselines with the depth ladder, penalty sweep,
+    and beside the ResMLP also DFA without a terminal norm, ViT-Mini and SmallResNet. What decides most comes first.
+    """
     plan = [
         *methods_plan(arch, (*METHODS, "fa-layer"), seeds, epochs),
-        *frozen_plan(arch, seeds, epochs, ladder=True),
+        *frozen_plan(arch, seeds, epochs, ladder=True, shallow=arch in ("resmlp", "vit")),
         *penalty_plan(arch, seeds=seeds, epochs=penalty_epochs),
     ]
+    if arch == "resmlp":
+        plan += methods_plan("resmlp-without-ln", ("dfa-block",), seeds, epochs)
+        for other in ("vit", "resnet"):
+            plan += [*methods_plan(other, METHODS, seeds, epochs), *frozen_plan(other, seeds, epochs)]
     return list(dict.fromkeys(plan))
 
 
 def reproduce(
-    settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None, place: Place, command: str
+    settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None, device: str | None = None,
+    place: Place, command: str,
 ) -> tuple[Run, list[Record]]:
     """The run of all different settings, one question per arm, and their records in the order of the plan."""
     planned: dict[str, list[Planned]] = {}
     different = list(dict.fromkeys(settings))
-    for setting, cell in zip(different, make_cells(different, data=data, artifacts=artifacts), strict=True):
+    cells = make_cells(different, data=data, artifacts=artifacts, device=device)
+    for setting, cell in zip(different, cells, strict=True):
         planned.setdefault(setting.arm, []).append(Planned(Trial(setting.arm, setting.seed), cell))
-    answers = Study(tuple(Question(arm, arm, tuple(cells)) for arm, cells in planned.items())).answer(place)
+    answers = Study(tuple(Question(arm, arm, tuple(its)) for arm, its in planned.items())).answer(place)
     found = {(o.trial.arm, o.trial.seed): o for outcomes in answers.outcomes.values() for o in outcomes}
     ordered = [found[setting.arm, setting.seed] for setting in different if (setting.arm, setting.seed) in found]
     records = [outcome.record for outcome in ordered if outcome.record is not None]
@@ -108,14 +121,17 @@ def reproduce(
     return report(records, failures, command=command, seconds=answers.seconds), records
 
 
-def make_cells(settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None) -> list[Cell]:
-    """One cell per training run, keyed by the setting, the code and the data, but not by where files live."""
+def make_cells(
+    settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None, device: str | None = None
+) -> list[Cell]:
+    """One cell per training run, keyed by the setting, the code, the data and the device, but not by where files live.
+    """
     digest = content_digest("cifar10", root=data)
     return [
         Cell(
-            key=cell_key(CELL, {"setting": asdict(setting), "data": digest}),
+            key=cell_key(CELL, {"setting": asdict(setting), "data": digest, **({"device": device} if device else {})}),
             target=CELL,
-            payload={**asdict(setting), "data": data, "artifacts": artifacts},
+            payload={**asdict(setting), "data": data, "artifacts": artifacts, "device": device},
             label=setting.name,
             group=f"{setting.arch}/{setting.method}/{setting.epochs}",
             timeout=TIMEOUT,

@@ -35,7 +35,15 @@ ARCHITECTURES: dict[str, Callable[[int], nn.Module]] = {
     "resmlp-without-ln": lambda seed: ResMLP(terminal_norm=False, seed=seed),
     "vit": lambda seed: ViTMini(seed=seed),
     "resnet": lambda seed: SmallResNet(seed=seed),
+    "resmlp-shallow": lambda seed: shallow(ResMLP(seed=seed)),
+    "vit-shallow": lambda seed: shallow(ViTMini(seed=seed)),
 }
+
+
+def shallow(model: ResMLP | ViTMini) -> nn.Module:
+    """The same model without its blocks: embedding, terminal norm and head."""
+    model.blocks = nn.ModuleList()
+    return model
 
 
 @dataclass(frozen=True)
@@ -83,12 +91,17 @@ class Setting:
 def train_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """The record of one training run; ``payload`` holds a Setting, and optionally where data and weights live."""
     fields = dict(payload)
-    data, artifacts = fields.pop("data", None), fields.pop("artifacts", None)
-    return train(Setting(**fields), load(data), artifacts=artifacts)
+    data, artifacts, device = (fields.pop(name, None) for name in ("data", "artifacts", "device"))
+    return train(Setting(**fields), load(data), artifacts=artifacts, device=device)
 
 
-def train(setting: Setting, data: Cifar, *, artifacts: str | None = None) -> dict[str, Any]:
-    """Train by the published recipe (AdamW, cosine per epoch, crop and flip); weights go to ``artifacts`` if given."""
+def train(
+    setting: Setting, data: Cifar, *, artifacts: str | None = None, device: str | None = None
+) -> dict[str, Any]:
+    """Train by the published recipe (AdamW, cosine per epoch, crop and flip); weights go to ``artifacts`` if given.
+
+    ``device`` is where training happens; everything is measured on the CPU, in float64.
+    """
     started = time.perf_counter()
     model = ARCHITECTURES[setting.arch](setting.seed)
     rule = make_rule(setting, model)
@@ -97,7 +110,10 @@ def train(setting: Setting, data: Cifar, *, artifacts: str | None = None) -> dic
     result = the_one_loop(
         model, data, rule, epochs=setting.epochs, seed=setting.seed, batch_size=BATCH, optimiser=_optimiser,
         schedule=_cosine_by_epoch(setting.epochs), augment=augmented, validation=False, test=False,
+        device=device,
     )
+    model.cpu()
+    has_blocks = not setting.arch.endswith("-shallow")
     correct = torch.tensor(correct_items(model, data.test.x, data.test.y))
     if artifacts is not None:
         save(model, rule, Path(artifacts), setting.name)
@@ -109,7 +125,8 @@ def train(setting: Setting, data: Cifar, *, artifacts: str | None = None) -> dic
         "accuracy": float(correct.float().mean()),
         "correct": packed(correct),
         "train_loss": [epoch.loss for epoch in result.history],
-        "diagnostics": diagnose(model, rule, data.test.x[:BATCH], data.test.y[:BATCH], seed=setting.seed),
+        "diagnostics": diagnose(model, rule, data.test.x[:BATCH], data.test.y[:BATCH], seed=setting.seed)
+        if has_blocks else None,
         "seconds": seconds,
         "torch": torch.__version__,
     }

@@ -116,11 +116,16 @@ def _runs(records: Sequence[Record]) -> Table:
             (
                 str(r["name"]),
                 float(r["accuracy"]),
-                float(r["diagnostics"]["norms"][-1]),
-                float(r["diagnostics"]["gradient"][-1]),
-                float(max(r["diagnostics"]["growth"])),
+                *_sizes(r["diagnostics"]),
                 round(float(r["seconds"]), 1),
             )
             for r in records
         ),
     )
+
+
+def _sizes(found: Mapping[str, Any] | None) -> tuple[float | None, float | None, float | None]:
+    """|h_L|, |g_L| and the largest growth; None for a model without blocks."""
+    if found is None:
+        return None, None, None
+    return float(found["norms"][-1]), float(found["gradient"][-1]), float(max(found["growth"]))

@@ -1,0 +1,185 @@
+"""The nudged phase of a layered network in deviation coordinates, written out: small numbers from end to end.
+
+The nudged state is s_l + gamma^(K-l) u_l, with s the free one and K the top layer, so that every u_l is of order beta.
+One sweep, from the top down:
+
+    force     e_K = beta (onehot - softmax(W_o (s_K + u_K) + b_o)) W_o + gamma W_K u_{K-1}
+              e_l = W_{l+1}^T u_{l+1} + gamma W_l u_{l-1}
+    response  u_l = [ sigma(a_l + gamma^(K-l) e_l) - sigma(a_l) ] / gamma^(K-l)
+
+The bracket has a form without cancellation for every unit (``solving.responses``), so float32 keeps its seven digits
+at any
+depth, any gamma and any beta. The first sweep finds u = 0 everywhere and is a single pass down. The gradient is
+
+    dL/dW_l = -sum_k c_k mean_rows [ u_l s_{l-1}^T + gamma s_l u_{l-1}^T + gamma^(K-l+1) u_l u_{l-1}^T ].
+
+One more axis in front of everything makes it many networks side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from assay.networks.energy_mlp.gradient import Gradients
+from assay.networks.energy_mlp.layers import Layers, Pull, multiply_add
+from assay.protocols import State
+from assay.solving.activations import activation
+from assay.solving.deviation import Units, relative_change, relax_deviations
+from assay.solving.responses import Response, response
+from assay.solving.solution import Solution
+
+LINEAR_UNIT = activation("identity")
+LINEAR = 2.0**-30
+"""A product of two deviations this small beside a state is below rounding in both precisions."""
+
+
+def deviate_layers(
+    layers: Layers, drive: Tensor, free: State, target: Tensor, beta: Tensor, *, sweeps: int, tolerance: float | None
+) -> Solution:
+    """u of every layer after ``sweeps`` sweeps; ``beta`` and ``target`` have one entry per row of each phase."""
+    sweep = DeviationSweep(layers, drive, free, target, beta)
+    if layers.depth == 1 and layers.readout is not None:
+        return _relax_lone_layer(sweep, sweeps=sweeps, tolerance=tolerance)
+    return relax_deviations(sweep, layers.depth, sweeps=sweeps, tolerance=tolerance, like=sweep.like)
+
+
+class DeviationSweep:
+    """One sweep from the top down, with everything that stays the same computed beforehand."""
+
+    def __init__(self, layers: Layers, drive: Tensor, free: State, target: Tensor, beta: Tensor) -> None:
+        self.real = layers
+        self.layers = _as_complex(layers, beta.dtype) if beta.is_complex() else layers
+        self.pull = Pull.towards(target, beta, layers.classes)
+        phases = len(beta) // free[0].shape[-2]
+        self.like = free[-1].to(beta.dtype)
+        strongest = float(beta.abs().max())
+        self.responses = [self._response(layer, free, drive, phases, strongest) for layer in range(layers.depth)]
+        if layers.readout is not None:
+            logits = multiply_add(layers.readout[1].mT, layers.readout[0], free[-1].mT)
+            self.logits = torch.cat([logits] * phases, -1).to(beta.dtype) if phases > 1 else logits.to(beta.dtype)
+        else:
+            output = torch.cat([free[-1]] * phases, -2) if phases > 1 else free[-1]
+            self.want = torch.addcmul(self.pull.wanted.mT, output, beta.unsqueeze(-1), value=-1)
+
+    def __call__(self, units: Units, measure: bool) -> list[float]:
+        changes = [0.0] * self.layers.depth if measure else []
+        for layer in reversed(range(self.layers.depth)):
+            new = self.responses[layer](self._force(layer, units))
+            if measure:
+                changes[layer] = relative_change(units[layer], new)
+            units[layer] = new
+        return changes
+
+    def error(self, top: Tensor | None) -> Tensor:
+        """beta (onehot - softmax(logits)) at the deviation ``top`` of the top layer: (..., classes, rows)."""
+        assert self.layers.readout is not None
+        return self.pull.error(
+            self.logits if top is None else multiply_add(self.logits, self.layers.readout[0], top.mT)
+        )
+
+    def _response(self, layer: int, free: State, drive: Tensor, phases: int, strongest: float) -> Response:
+        layers = self.real
+        unit = LINEAR_UNIT if layers.is_output(layer) else layers.activation
+        excess = None if unit.smooth else _drive(layers, layer, free, drive).sub_(free[layer])
+        scale = layers.gamma ** (layers.depth - 1 - layer)
+        return response(unit, free[layer], scale=scale, phases=phases, strongest=strongest, excess=excess)
+
+    def _force(self, layer: int, units: Units) -> Tensor:
+        layers = self.layers
+        top = layer == layers.depth - 1
+        below = units[layer - 1] if layer > 0 else None
+        if not top:
+            above = units[layer + 1]
+            assert above is not None
+            force = above @ layers.weights[layer + 1]
+        elif layers.readout is not None:
+            force = self.error(units[layer]).mT @ layers.readout[0]
+        else:
+            force = self.want.clone()
+        if below is not None:
+            multiply_add(force, below, layers.weights[layer].mT, alpha=layers.gamma, out=force)
+        if top and layers.readout is None:
+            # Linear output units: u = force - beta u.
+            force.div_(1 + self.pull.beta.unsqueeze(-1))
+        return force
+
+
+def deviation_gradient(
+    layers: Layers, x: Tensor, free: State, deviation: State, coefficients: Sequence[complex]
+) -> Gradients:
+    """The gradient above, of every layer; ``coefficients`` are those of the phases, over the number of rows."""
+    gradients = []
+    sums = [_weighted_sum(units, coefficients) for units in deviation]
+    for layer, total in enumerate(sums):
+        product = total.mT @ (x if layer == 0 else free[layer - 1])
+        if layer > 0:
+            multiply_add(product, free[layer].mT, sums[layer - 1], alpha=layers.gamma, out=product)
+            scale = layers.gamma ** (layers.depth - layer)
+            if scale * float(deviation[layer].abs().max()) >= LINEAR:
+                pairs = zip(*(torch.unflatten(u, -2, (len(coefficients), -1)).unbind(-3)
+                              for u in deviation[layer - 1:layer + 1]), strict=True)
+                for coefficient, (below, units) in zip(coefficients, pairs, strict=True):
+                    if units.is_complex():
+                        product.sub_((scale * coefficient * (units.mT @ below)).real)
+                    else:
+                        multiply_add(product, units.mT, below, alpha=-scale * complex(coefficient).real, out=product)
+        gradients.append((product, total.sum(-2)))
+    return gradients
+
+
+def _weighted_sum(units: Tensor, coefficients: Sequence[complex]) -> Tensor:
+    """Minus the phases of a layer, weighted and added up: (..., rows, width), real."""
+    parts = torch.unflatten(units, -2, (len(coefficients), -1)).unbind(-3)
+    if units.is_complex():
+        return -sum(((c * part).real for c, part in zip(coefficients, parts, strict=True)), start=torch.zeros(()))
+    total = parts[0] * -complex(coefficients[0]).real
+    for part, coefficient in zip(parts[1:], coefficients[1:], strict=True):
+        total.add_(part, alpha=-complex(coefficient).real)
+    return total
+
+
+def _relax_lone_layer(sweep: DeviationSweep, *, sweeps: int, tolerance: float | None) -> Solution:
+    """A single hidden layer depends on the narrow output error alone: sweeps that cannot change it are left out.
+
+    One sweep multiplies a difference of that error, row by row, by at most 1/2 beta |W_o|^2 (see ``lone_layer``).
+    """
+    from assay.networks.energy_mlp.lone_layer import longest_column, reach_and_rate
+    from assay.solving.relaxation import ROUNDING, end_status
+
+    assert sweep.layers.readout is not None
+    weight = sweep.layers.readout[0]
+    rate = reach_and_rate(weight, float(sweep.pull.beta.abs().amax()))[1]
+    limit = max(ROUNDING * torch.finfo(weight.dtype).eps, tolerance or 0.0)
+    error, units = sweep.error(None), None
+    residuals: list[float] = []
+    for _ in range(sweeps):
+        units = sweep.responses[0](error.mT @ weight)
+        if residuals and rate * residuals[-1] <= limit:
+            residuals.append(rate * residuals[-1])
+            break
+        previous, error = error, sweep.error(units)
+        size = longest_column(error)
+        residuals.append(longest_column(error - previous) / size if size > 0 else 0.0)
+        if not residuals[-1] > limit:
+            break
+    status = end_status(residuals, limit=limit, with_tolerance=tolerance is not None)
+    assert units is not None
+    return Solution((units,), status, tuple(residuals), len(residuals), (residuals[-1],))
+
+
+def _drive(layers: Layers, layer: int, free: State, drive: Tensor) -> Tensor:
+    """What a unit receives at the free state, fresh storage."""
+    below = free[layer - 1] if layer > 0 else free[0]
+    total = drive.clone() if layer == 0 else multiply_add(layers.biases[layer], below, layers.weights[layer].mT)
+    if layer + 1 < layers.depth:
+        multiply_add(total, free[layer + 1], layers.weights[layer + 1], alpha=layers.gamma, out=total)
+    return total
+
+
+def _as_complex(layers: Layers, dtype: torch.dtype) -> Layers:
+    readout = None if layers.readout is None else (layers.readout[0].to(dtype), layers.readout[1].to(dtype))
+    return replace(layers, weights=[w.to(dtype) for w in layers.weights], readout=readout)

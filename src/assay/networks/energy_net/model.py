@@ -1,0 +1,355 @@
+"""EnergyNet: any feed-forward network as an energy, so that it can be trained by equilibrium propagation.
+
+    E = sum_l gamma^level(l) [ R_l(s_l) - <s_l, F_l(s_parents)> ]
+
+The network is split at its monotone activations into layers of units and the links F between them. For any
+differentiable link the stationary point is s_l = sigma_l( F_l(s_parents) + sum over children c of
+gamma^(level(c) - level(l)) J_{F_c}^T s_c ): the network's own forward pass, plus feedback through the transpose of each
+link, which is local automatic differentiation (``docs/autograd.md``). As gamma goes to 0 the state is the forward pass
+and the credit travels as backprop's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from assay.errors import InputError, expected, unknown
+from assay.networks.energy_net.deviation import AT_THE_START, DeviationSweep, Nodes, change_of_product
+from assay.networks.energy_net.graph import INPUT, Unit, split
+from assay.networks.energy_net.links import Conditions, Link
+from assay.networks.equilibrium import EquilibriumModule, add_to_grad, check_classes, softmax
+from assay.protocols import Nudge, State
+from assay.solving.deviation import Units, gauss, relax_deviations
+from assay.solving.relaxation import check_finite, relax
+from assay.solving.responses import Response, response
+from assay.solving.solution import Solution
+
+LOSSES = ("cross-entropy", "mse")
+Transpose = Callable[..., tuple[Tensor, ...]]
+"""``Link.transpose``, or its quicker twin where nothing differentiates the result."""
+
+
+@dataclass(frozen=True)
+class ClampedNet:
+    """A batch, the drives that depend on it alone, and what was drawn for it."""
+
+    x: Tensor
+    drives: tuple[Tensor | None, ...]
+    conditions: Conditions
+    phases: int = 1
+
+    def repeat(self, phases: int) -> Self:
+        return replace(self, phases=phases * self.phases)
+
+    def drive(self, index: int) -> Tensor:
+        """The constant drive of a unit, for every phase."""
+        drive = self.drives[index]
+        assert drive is not None
+        return drive if self.phases == 1 else torch.cat([drive] * self.phases)
+
+
+class EnergyNet(EquilibriumModule[ClampedNet]):
+    """``net`` as an energy with feedback ``gamma``; its parameters are the network's own.
+
+    ``loss`` is ``cross-entropy`` (class indices) or ``mse`` (targets shaped like the output). ``classes`` is found from
+    the last layer of the network unless given.
+
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> EnergyNet(net, gamma=0.1)(torch.zeros(5, 4)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self, net: nn.Module, *, gamma: float = 0.03, loss: str = "cross-entropy", classes: int | None = None,
+        sweeps: int = 20, tolerance: float | None = 1e-6,
+    ) -> None:
+        if not 0 < gamma <= 1:
+            raise expected("gamma in (0, 1]", given=f"gamma={gamma}", do="0.01 to 0.1 settles in a few sweeps")
+        if loss not in LOSSES:
+            raise InputError(unknown("loss", loss, LOSSES))
+        parts = split(net)
+        super().__init__(classes=classes or _outputs(net), readout="softmax" if loss == "cross-entropy" else "squared",
+                         sweeps=sweeps, tolerance=tolerance)
+        self.net, self.gamma, self.loss = net, gamma, loss
+        self.parts = parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The links hold the modules of the network and are cut anew: in a copy, in another process, after loading.
+        return {name: value for name, value in self.__dict__.items() if name != "parts"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.parts = split(self.net)
+
+    @property
+    def loss_scale(self) -> float:
+        return self.gamma**self.parts.levels
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """The units by their names in the network."""
+        return tuple(unit.name for unit in self.parts.units)
+
+    def feedforward(self) -> nn.Module:
+        """The limit gamma -> 0: the network itself."""
+        return self.net
+
+    def clamp(self, x: Tensor) -> ClampedNet:
+        if len(x) == 0:
+            raise expected("at least one row in the batch", given=f"x of shape {tuple(x.shape)}")
+        if x.is_floating_point():
+            check_finite("inputs", x)
+        first = Conditions(first=True)
+        drives = tuple(unit.link([x], first) if unit.constant else None for unit in self.parts.units)
+        return ClampedNet(x, drives, Conditions(first.masks))
+
+    def start(self, clamped: ClampedNet) -> State:
+        """The forward pass of the network."""
+        # The first time a batch meets the network: running statistics move here, and only here.
+        first = replace(clamped.conditions, first=clamped.phases == 1 and self.training)
+        state: list[Tensor] = []
+        for index, unit in enumerate(self.parts.units):
+            drive = clamped.drive(index) if unit.constant else unit.link([self._at(p, clamped.x, state)
+                                                                          for p in unit.parents], first)
+            state.append(unit.activation.function(drive))
+        if first.first:
+            self.parts.readout([state[p] for p in self.parts.readers], first)
+        return tuple(state)
+
+    def sweep(self, clamped: ClampedNet, state: State, nudge: Nudge | None = None) -> State:
+        """Free sweeps go up, nudged sweeps down."""
+        return self._swept(clamped, state, nudge, Link.transpose)
+
+    def relax(
+        self, clamped: ClampedNet, state: State | None, *, sweeps: int, tolerance: float | None = None,
+        nudge: Nudge | None = None, trace: bool = False,
+    ) -> Solution:
+        with torch.no_grad():
+            state = self.start(clamped) if state is None else state
+            return relax(lambda s: self._swept(clamped, s, nudge, Link.transpose_now), state, sweeps=sweeps,
+                         tolerance=tolerance, trace=trace)
+
+    def _swept(self, clamped: ClampedNet, state: State, nudge: Nudge | None, transpose: Transpose) -> State:
+        new, order = list(state), range(len(state))
+        for index in order if nudge is None else reversed(order):
+            drive = self._drive(index, clamped, new, nudge, transpose)
+            new[index] = self.parts.units[index].activation.function(drive)
+        return tuple(new)
+
+    def _drive(
+        self, index: int, clamped: ClampedNet, state: Sequence[Tensor], nudge: Nudge | None, transpose: Transpose
+    ) -> Tensor:
+        unit, phases, conditions = self.parts.units[index], clamped.phases, clamped.conditions
+        if unit.constant:
+            drive = clamped.drive(index).to(state[index].dtype)
+        else:
+            below = [self._at(p, clamped.x, state) for p in unit.parents]
+            drive = unit.link(below, conditions, phases=phases)
+        for child in self.parts.children(index):
+            above = self.parts.units[child]
+            below = [self._at(p, clamped.x, state) for p in above.parents]
+            heard = transpose(above.link, below, state[child], conditions, phases=phases)[above.parents.index(index)]
+            drive = drive + self.gamma ** (above.level - unit.level) * heard
+        if nudge is not None and index in self.parts.readers:
+            pulls = self._pulls(state, nudge, conditions, phases, transpose)
+            drive = drive + self.gamma ** (self.parts.levels - unit.level) * pulls[index]
+        return drive
+
+    def _pulls(
+        self, state: Sequence[Tensor], nudge: Nudge, conditions: Conditions, phases: int, transpose: Transpose
+    ) -> dict[int, Tensor]:
+        """beta times minus the gradient of the loss with respect to each unit the output is read from."""
+        readers = self.parts.readers
+        below = [state[p] for p in readers]
+        error = self._error(self.parts.readout(below, conditions, phases=phases), nudge.target)
+        weighted = nudge.beta.view(-1, *[1] * (error.dim() - 1)) * error
+        found = transpose(self.parts.readout, below, weighted, conditions, phases=phases)
+        return dict(zip(readers, found, strict=True))
+
+    def _error(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Minus the gradient of the loss of each row with respect to the output, analytic in the output."""
+        each = logits[0].numel()
+        if self.loss == "mse":
+            return (target.to(logits.dtype).view_as(logits) - logits) * (2 / each)
+        return (self.one_hot(target, logits.dtype) - softmax(logits)) * (self.classes / each)
+
+    def energy(self, clamped: ClampedNet, state: State) -> Tensor:
+        total = self.coupling(clamped, state)
+        for unit, units in zip(self.parts.units, state, strict=True):
+            cost = unit.activation.cost(units)
+            if bool(torch.isnan(cost).any()):
+                raise expected("units whose cost has a closed form for an energy", given=unit.activation.name,
+                               do="the gradient does not need it")
+            total = total + self.gamma**unit.level * cost.flatten(1).sum(1)
+        return total
+
+    def coupling(self, clamped: ClampedNet, state: State) -> Tensor:
+        total = torch.zeros((), dtype=state[0].dtype, device=state[0].device)
+        for index, (unit, units) in enumerate(zip(self.parts.units, state, strict=True)):
+            below = [self._at(p, clamped.x, state) for p in unit.parents]
+            drive = clamped.drive(index) if unit.constant else unit.link(
+                below, clamped.conditions, phases=clamped.phases)
+            total = total - self.gamma**unit.level * (units * drive).flatten(1).sum(1)
+        return total
+
+    def logits(self, state: State) -> Tensor:
+        return self.parts.readout([state[p] for p in self.parts.readers], Conditions())
+
+    def readout_parameters(self) -> tuple[nn.Parameter, ...]:
+        return tuple(self.parts.readout.parameters())
+
+    def row_losses(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy averaged over positions, or the mean squared error of each row."""
+        if self.loss == "mse":
+            return functional.mse_loss(logits, target.view_as(logits), reduction="none").flatten(1).mean(1)
+        return super().row_losses(logits, target)
+
+    def check_target(self, target: Tensor, *, rows: int) -> None:
+        if self.loss == "cross-entropy":
+            check_classes(target, rows=rows, classes=self.classes)
+        elif not target.is_floating_point() or len(target) != rows or rows == 0:
+            raise expected(f"floating-point targets, one per row ({rows})",
+                           given=f"y of dtype {target.dtype} and shape {tuple(target.shape)}")
+
+    @torch.no_grad()
+    def deviate(
+        self, clamped: ClampedNet, free: State, nudge: Nudge, *, sweeps: int, tolerance: float | None = None,
+        order: int = 2,
+    ) -> Solution:
+        """Link by link (``energy_net.deviation``); a layer in units of gamma^(levels - level)."""
+        strongest = float(nudge.beta.abs().max())
+        return self._moved(clamped, free, nudge, gauss(order), strongest, sweeps=sweeps, tolerance=tolerance)
+
+    @torch.no_grad()
+    def tangent(
+        self, clamped: ClampedNet, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
+    ) -> Solution:
+        """The limit of a deviation: every link and unit taken at the free state alone."""
+        nudge = Nudge(torch.ones(len(state[0]), dtype=state[0].dtype, device=state[0].device), target)
+        found = self._moved(clamped, state, nudge, AT_THE_START, 0.0, sweeps=sweeps, tolerance=tolerance)
+        value = tuple(self._scale(unit) * u for unit, u in zip(self.parts.units, found.value, strict=True))
+        return replace(found, value=value)
+
+    def _moved(
+        self, clamped: ClampedNet, free: State, nudge: Nudge, nodes: Nodes, strongest: float, *, sweeps: int,
+        tolerance: float | None,
+    ) -> Solution:
+        phases, dtype, limit = len(nudge.beta) // len(free[0]), nudge.beta.dtype, nodes is AT_THE_START
+        resting = tuple(torch.cat([layer] * phases).to(dtype) if phases > 1 else layer.to(dtype) for layer in free)
+        responses: list[Response] = []
+        for index, unit in enumerate(self.parts.units):
+            if limit:
+                responses.append(_Slope(unit.activation.slope(free[index])))
+                continue
+            needs = not unit.activation.smooth and not unit.activation.leak
+            excess = self._drive(index, clamped, free, None, Link.transpose_now) - free[index] if needs else None
+            responses.append(response(unit.activation, free[index], scale=self._scale(unit), phases=phases,
+                                      strongest=strongest, excess=excess, rows=0))
+
+        def pull(units: Units) -> dict[int, Tensor]:
+            at = list(resting)
+            for p in () if limit else self.parts.readers:
+                moved = units[p]
+                at[p] = at[p] if moved is None else at[p] + self._scale(self.parts.units[p]) * moved
+            return self._pulls(at, nudge, clamped.conditions, phases, Link.transpose_now)
+
+        sweep = DeviationSweep(self.parts, self.gamma, resting, clamped.conditions, responses, pull, nodes, phases)
+        found = relax_deviations(sweep, len(free), sweeps=sweeps, tolerance=tolerance, like=resting[0])
+        # A layer the nudge never reaches has no deviation of its own shape.
+        pairs = zip(found.value, resting, strict=True)
+        value = tuple(u if u.shape == s.shape else torch.zeros_like(s) for u, s in pairs)
+        return replace(found, value=value)
+
+    def add_deviation_gradient(
+        self, clamped: ClampedNet, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
+    ) -> None:
+        scaled = tuple(self._scale(unit) * u for unit, u in zip(self.parts.units, deviation, strict=True))
+        for phase, coefficient in enumerate(coefficients):
+            moved, shift = (tuple(u.chunk(len(coefficients))[phase] for u in each) for each in (deviation, scaled))
+            self._add_changes(clamped, free, moved, shift, -coefficient, gauss(order))
+
+    def add_tangent_gradient(self, clamped: ClampedNet, state: State, direction: State, weight: float) -> None:
+        units = tuple(d / self._scale(unit) for unit, d in zip(self.parts.units, direction, strict=True))
+        still = tuple(torch.zeros_like(d) for d in direction)
+        self._add_changes(clamped, state, units, still, -weight * self.loss_scale, AT_THE_START)
+
+    def _add_changes(
+        self, clamped: ClampedNet, free: State, moved: State, shift: State, factor: complex, nodes: Nodes
+    ) -> None:
+        """Add ``factor`` times the change of the coupling of every link, over loss_scale, to its parameters."""
+        for index, unit in enumerate(self.parts.units):
+            parameters = unit.link.parameters()
+            if not parameters:
+                continue
+            with torch.enable_grad():
+                if unit.constant:
+                    change = (moved[index] * unit.link([clamped.x], clamped.conditions)).sum()
+                else:
+                    change = self._change(clamped, unit, index, free, moved, shift, nodes)
+                value = factor * change
+                gradients = torch.autograd.grad(value.real if value.is_complex() else value, parameters,
+                                                allow_unused=True)
+            used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
+            add_to_grad([p for p, _ in used], [g for _, g in used])
+
+    def _change(
+        self, clamped: ClampedNet, unit: Unit, index: int, free: State, moved: State, shift: State, nodes: Nodes
+    ) -> Tensor:
+        below, dtype = [self._at(p, clamped.x, free) for p in unit.parents], moved[index].dtype
+        winners: dict[str, Tensor] = {}
+        linear = unit.link.linear
+        if linear:
+            with torch.no_grad():
+                unit.link(below, clamped.conditions, winners=winners)
+        levels = [self.parts.units[p].level for p in unit.parents]
+        along = tuple(self.gamma ** (unit.level - level) * moved[p]
+                      for p, level in zip(unit.parents, levels, strict=True))
+        return change_of_product(
+            unit.link, tuple(s.to(dtype) for s in below), free[index].to(dtype), tuple(shift[p] for p in unit.parents),
+            along, moved[index], conditions=clamped.conditions, nodes=nodes,
+            linear=(lambda u: unit.link(u, clamped.conditions, winners=winners, bare=True)) if linear else None,
+        )
+
+    def add_energy_gradient(self, clamped: ClampedNet, state: State, weights: Tensor) -> None:
+        phases = len(state[0]) // len(clamped.x)
+        with torch.enable_grad():
+            drives = tuple(u.link([clamped.x], clamped.conditions) if u.constant else None for u in self.parts.units)
+            again = ClampedNet(clamped.x, drives, clamped.conditions, phases)
+            value = (weights * self.coupling(again, tuple(s.detach() for s in state))).sum()
+            self._add_gradient(value.real if value.is_complex() else value)
+
+    def _scale(self, unit: Unit) -> float:
+        return self.gamma ** (self.parts.levels - unit.level)
+
+    def _at(self, index: int, x: Tensor, state: Sequence[Tensor]) -> Tensor:
+        if index != INPUT:
+            return state[index]
+        return x if len(state) == 0 or len(state[0]) == len(x) else torch.cat([x] * (len(state[0]) // len(x)))
+
+
+@final
+@dataclass(frozen=True)
+class _Slope(Response):
+    """The linear response of the limit."""
+
+    slope: Tensor
+
+    def __call__(self, force: Tensor) -> Tensor:
+        return force.mul_(self.slope)
+
+
+def _outputs(net: nn.Module) -> int:
+    """The outputs of the last layer that says how many it has."""
+    sizes = [getattr(m, "out_features", getattr(m, "out_channels", None)) for m in net.modules()]
+    known = [int(size) for size in sizes if size is not None]
+    if not known:
+        raise expected("classes=, the number of outputs", given="a network whose last layer does not tell")
+    return known[-1]
+
+

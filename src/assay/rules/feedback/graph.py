@@ -1,0 +1,183 @@
+"""The autograd graph of a forward pass: what depends on the data, and which saved tensors come from weights alone.
+
+Nothing here goes by the names of operations. A node *carries* an error by a weight when one of its inputs depends on
+the data and one of the tensors it saved for the backward pass was computed from parameters alone: only through what it
+saved can a node use a weight on the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A tensor that a node keeps for the backward pass; ``weight`` names the weight whose feedback it is, if any."""
+
+    attribute: str
+    tensor: Tensor
+    weight: str | None = None
+
+    @property
+    def constant(self) -> bool:
+        """Neither computed from parameters nor feedback."""
+        return self.weight is None and not self.tensor.requires_grad
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A tensor made of parameters that a node uses to send an error to an input that depends on the data."""
+
+    weights: frozenset[str]
+    exchanged: bool
+    """Whether feedback took its place."""
+    gain: bool
+    """True for a vector that multiplies elementwise: nothing is transposed."""
+
+
+class Graph:
+    """The nodes behind ``output``, children before parents.
+
+    ``parameters`` names the leaves that are parameters and ``data`` is the input. ``loaded``
+    receives the name of a weight whenever its feedback is loaded in its place: that tells which saved tensors are
+    feedback.
+    """
+
+    def __init__(self, output: Tensor, *, parameters: Mapping[int, str], data: Tensor, loaded: list[str]) -> None:
+        self.parameters, self.samples = parameters, len(data)
+        self.nodes = _ordered(output.grad_fn)
+        self.saved = {node: _saved(node, loaded) for node in self.nodes}
+        self.leaf = {node: id(v) for node in self.nodes if (v := getattr(node, "variable", None)) is not None}
+        self.depends = {node for node, leaf in self.leaf.items() if leaf == id(data)}
+        self.spread()
+
+    def spread(self) -> None:
+        """Everything computed from what depends on the data depends on it."""
+        for node in self.nodes:
+            if any(child in self.depends for child in children(node)):
+                self.depends.add(node)
+
+    def add_sources(self, other: Graph) -> None:
+        """Nodes whose constants differ from those of the same model on other data depend on the data too."""
+        same = len(self.nodes) == len(other.nodes)
+        for mine, theirs in zip(self.nodes, other.nodes if same else self.nodes, strict=True):
+            constants = [kept.tensor for kept in self.saved[mine] if kept.constant]
+            others = [kept.tensor for kept in other.saved[theirs] if kept.constant] if same else []
+            if len(others) != len(constants) or not all(map(_equal, constants, others)):
+                self.depends.add(mine)
+        self.spread()
+
+    def assume_data(self) -> None:
+        """Without other data to compare with, every constant counts as data."""
+        self.depends.update(node for node in self.nodes if any(kept.constant for kept in self.saved[node]))
+        self.spread()
+
+    def weights_below(self, node: Any) -> frozenset[str]:
+        """The names of the parameters a node was computed from."""
+        found: set[str] = set()
+        seen, waiting = set(), [node]
+        while waiting:
+            now = waiting.pop()
+            if now is None or now in seen:
+                continue
+            seen.add(now)
+            if (name := self.parameters.get(self.leaf.get(now, 0))) is not None:
+                found.add(name)
+            waiting.extend(children(now))
+        return frozenset(found)
+
+    def open_inputs(self, node: Any) -> list[Any]:
+        """The inputs of a node that depend on the data: where it sends an error."""
+        return [child for child in children(node) if child in self.depends]
+
+    def carriers(self, node: Any) -> list[Carrier]:
+        """What of the weights a node uses to send its error on."""
+        if not self.open_inputs(node):
+            return []
+        elementwise = type(node).__name__.startswith(("Mul", "Div"))
+        found = []
+        for kept in self.saved[node]:
+            tensor = kept.tensor
+            if kept.weight is not None:
+                found.append(Carrier(frozenset({kept.weight}), exchanged=True, gain=False))
+            elif (weights := self._made_of(tensor)) and tensor.ndim > 0 and kept.attribute not in ADDED:
+                vector = sum(size > 1 for size in tensor.shape) < 2 or self._same_for_all(tensor)
+                found.append(Carrier(weights, exchanged=False, gain=vector and (elementwise or tensor.ndim < 2)))
+        return found
+
+    def _same_for_all(self, tensor: Tensor) -> bool:
+        """Whether this is one computed vector per sample, the same for all samples: what a bias gives an empty state.
+        """
+        return (not tensor.is_leaf and tensor.ndim == 2 and len(tensor) == self.samples
+                and bool((tensor == tensor[:1]).all()))
+
+    def _made_of(self, tensor: Tensor) -> frozenset[str]:
+        """The parameters a saved tensor was computed from, if from nothing else."""
+        if tensor.is_leaf:
+            name = self.parameters.get(id(tensor))
+            return frozenset({name}) if name is not None else frozenset()
+        if tensor.grad_fn in self.depends or tensor.grad_fn not in self.saved:
+            return frozenset()
+        return self.weights_below(tensor.grad_fn)
+
+
+ADDED = ("_saved_attn_mask", "_saved_attn_bias")
+"""What fused attention adds to its scores; the error does not go through it."""
+
+
+def children(node: Any) -> list[Any]:
+    """The nodes of a node's inputs."""
+    return [child for child, _ in node.next_functions if child is not None]
+
+
+def opaque(node: Any) -> bool:
+    """Whether this is a function written in Python, which may keep a weight where nobody sees it."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def _ordered(root: Any) -> list[Any]:
+    """All nodes, children first, in an order that depends on the graph alone."""
+    order: list[Any] = []
+    done: set[Any] = set()
+    waiting = [(root, False)] if root is not None else []
+    while waiting:
+        node, expanded = waiting.pop()
+        if expanded:
+            order.append(node)
+        elif node not in done:
+            done.add(node)
+            waiting.append((node, True))
+            waiting.extend((child, False) for child in reversed(children(node)))
+    return order
+
+
+@cache
+def _attributes(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_saved_"))
+
+
+def _saved(node: Any, loaded: list[str]) -> list[Saved]:
+    """The tensors a node saved."""
+    if opaque(node):
+        return [Saved("", tensor) for tensor in node.saved_tensors if isinstance(tensor, Tensor)]
+    found: list[Saved] = []
+    for attribute in _attributes(node.__class__):
+        loaded.clear()
+        try:
+            value = getattr(node, attribute)
+        except RuntimeError:  # changed in place since; a backward pass would say so
+            continue
+        weight = loaded[-1] if loaded else None
+        items = value if isinstance(value, tuple | list) else (value,)
+        found.extend(Saved(attribute, item, weight) for item in items if isinstance(item, Tensor))
+    return found
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(torch.equal(a, b))

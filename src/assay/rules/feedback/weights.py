@@ -1,0 +1,54 @@
+"""The weights of a model by identity: parameters, views of them, and weights that a parametrisation computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
+
+
+class WeightNames:
+    """Knows a weight by itself, by the parameter it is a view of, or as the output of a parametrisation."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.parameters = dict(model.named_parameters())
+        self.computed: dict[int, tuple[str, Tensor]] = {}
+        self.parametrised = [(name, module) for name, module in model.named_modules()
+                             if isinstance(module, ParametrizationList)]
+
+    def find(self, weight: Tensor) -> tuple[str, Tensor] | None:
+        """The name of the weight that ``weight`` is, or is a view of, and that weight."""
+        for candidate in (weight, weight._base):
+            if candidate is None:
+                return None
+            name = self.names.get(id(candidate))
+            if name is not None:
+                return name, candidate
+            if id(candidate) in self.computed:
+                return self.computed[id(candidate)]
+        return None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Inside, the weights that parametrisations compute are known too."""
+        if not self.parametrised:
+            yield
+            return
+
+        def note(name: str, output: Any) -> None:
+            if isinstance(output, Tensor) and id(output) not in self.names:
+                self.computed[id(output)] = name, output
+
+        handles = [module.register_forward_hook(lambda m, a, out, name=name: note(name, out))
+                   for name, module in self.parametrised]
+        try:
+            yield
+        finally:
+            self.computed.clear()  # an identity means nothing once its tensor is gone
+            for handle in handles:
+                handle.remove()

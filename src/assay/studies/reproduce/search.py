@@ -1,0 +1,128 @@
+"""The search over readings as engine cells: continued where it was stopped, one record per finished run.
+
+python -m assay.studies.reproduce.search screen --epochs 3 --records docs/results/data/fa-readings
+python -m assay.studies.reproduce.search full --top 3 --epochs 30 --records docs/results/data/fa-readings
+python -m assay.studies.reproduce.search page --records docs/results/data/fa-readings > docs/results/fa-readings.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from assay.engine import LocalExecutor, Store, cell_key, execute
+from assay.protocols import Cell
+from assay.studies.reproduce.experiment import TIMEOUT
+from assay.studies.reproduce.published import SEEDS
+from assay.studies.reproduce.reading_runs import ARMS, ReadingRun
+from assay.studies.reproduce.readings import Reading, design
+from assay.tasks.files import content_digest
+
+CELL = "assay.studies.reproduce.reading_runs:reading_cell"
+SCREEN_EPOCHS, FULL_EPOCHS = 3, 30
+
+
+def screen_plan(epochs: int = SCREEN_EPOCHS, *, seeds: Sequence[int] = SEEDS) -> list[ReadingRun]:
+    """The design, arm by arm, then the mirrored design, then the default reading at the other seeds.
+
+    What decides most comes first: direct feedback, where the published figures are furthest from ours.
+    """
+    first = seeds[0]
+    plan = [ReadingRun(arm=arm, reading=reading, seed=first, epochs=epochs)  # type: ignore[arg-type]
+            for mirrored in (False, True) for arm in ARMS for reading in design(mirrored=mirrored)]
+    plan += [ReadingRun(arm=arm, reading=Reading(), seed=seed, epochs=epochs)  # type: ignore[arg-type]
+             for seed in seeds[1:] for arm in ARMS]
+    return plan
+
+
+def full_plan(readings: Iterable[Reading], *, epochs: int, seeds: Sequence[int] = SEEDS) -> list[ReadingRun]:
+    """Every arm of each reading at full length: all readings at the first seed before any second one."""
+    wanted = list(readings)
+    return [ReadingRun(arm=arm, reading=reading, seed=seed, epochs=epochs)  # type: ignore[arg-type]
+            for seed in seeds for reading in wanted for arm in ARMS]
+
+
+def make_cells(runs: Iterable[ReadingRun], *, data: str | None = None) -> list[Cell]:
+    """One cell per run, keyed by the run, the code that trains it and the data."""
+    digest = content_digest("cifar10", root=data)
+    return [
+        Cell(
+            key=cell_key(CELL, {"run": asdict(run), "data": digest}),
+            target=CELL,
+            payload={**asdict(run), "data": data},
+            label=run_name(run),
+            group=f"reading/{run.arm}/{run.epochs}",
+            timeout=TIMEOUT,
+        )
+        for run in dict.fromkeys(runs)
+    ]
+
+
+def run_name(run: ReadingRun) -> str:
+    """A short file name: arm, epochs, seed and a digest of the reading."""
+    digest = hashlib.sha256(json.dumps(asdict(run.reading), sort_keys=True).encode()).hexdigest()[:8]
+    return f"{run.arm}-{run.epochs}ep-{digest}-seed{run.seed}"
+
+
+def run_search(runs: Sequence[ReadingRun], *, store: Path, records: Path, data: str | None = None) -> int:
+    """Train what is missing, writing each record as it comes; returns the number of runs that failed."""
+    records.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for result in execute(make_cells(runs, data=data), store=Store(store), executor=LocalExecutor(1),
+                          notify=lambda event: None):
+        if result.record is None:
+            failed += 1
+            said = result.failure.message if result.failure else "no result"
+            sys.stderr.write(f"{result.cell.label}: {said}\n")
+            continue
+        text = json.dumps(_rounded(dict(result.record)), indent=1) + "\n"
+        (records / f"{result.cell.label}.json").write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{result.cell.label}: accuracy {result.record['accuracy']:.3f}, "
+                         f"|h_L| {result.record['norms'][-1]:.3g}\n")
+        sys.stdout.flush()
+    return failed
+
+
+def _rounded(value: Any) -> Any:
+    """Six digits are more than any figure needs."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one step; exit code 4 when a run failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=("screen", "full", "page"))
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--top", type=int, default=3, help="how many readings to train at full length")
+    parser.add_argument("--records", type=Path, default=Path("docs/results/data/fa-readings"))
+    parser.add_argument("--store", type=Path, default=Path("assay-runs") / "cells")
+    parser.add_argument("--data", help="folder with cifar-10-batches-bin (default: ASSAY_DATA)")
+    asked = parser.parse_args(arguments)
+    if asked.step == "page":
+        from assay.studies.reproduce.search_page import read_records, render
+
+        sys.stdout.write(render(read_records(asked.records), str(asked.records)))
+        return 0
+    if asked.step == "screen":
+        runs = screen_plan(asked.epochs or SCREEN_EPOCHS, seeds=asked.seeds)
+    else:
+        from assay.studies.reproduce.search_page import candidates, read_records
+
+        runs = full_plan(candidates(read_records(asked.records), asked.top), epochs=asked.epochs or FULL_EPOCHS,
+                         seeds=asked.seeds)
+    return 4 if run_search(runs, store=asked.store, records=asked.records, data=asked.data) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""What the screened readings say: the effect of every choice on every figure, and which changes explain the source.
+
+Effects are those of a two-level design: the mean with the other level minus the mean with ours. A reading's figure at
+full length is predicted as ours at full length plus the effects of its changes, which assumes that effects add up and
+keep their size from the short runs to the long ones. It ranks readings for the full-length runs; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from assay.seeding import numpy_generator
+from assay.studies.reproduce.published import ACCURACY_MARGIN, DECADE_MARGIN, FIGURES, Figure
+from assay.studies.reproduce.readings import CHOICES, Reading, design, from_levels, levels_of
+
+Record = Mapping[str, Any]
+ARMS = {"bp": "bp", "frozen": "frozen", "fa-block": "fa", "dfa-block": "dfa"}
+"""Published arms by the name they have in the search."""
+JUDGED = tuple(
+    f for f in FIGURES
+    if f.arm in ARMS and f.epochs == 100 and f.quantity in ("accuracy", "|h_L|", "|g_L|", "largest growth")
+    and not f.below
+)
+MOST_CHANGES = 4
+TABLES = 2000
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A reading and how far its predicted figures lie from the published ones, in margins (root mean square)."""
+
+    reading: Reading
+    distance: float
+
+
+def value(record: Record, figure: Figure) -> float:
+    """A record's figure; sizes as log10."""
+    match figure.quantity:
+        case "accuracy":
+            return float(record["accuracy"])
+        case "|h_L|":
+            return _log(record["norms"][-1])
+        case "|g_L|":
+            return _log(record["gradient"])
+        case _:
+            return _log(max(record["growth"]))
+
+
+def wanted(figure: Figure) -> float:
+    """The published figure on the same scale."""
+    return math.log10(figure.value) if figure.logarithmic else figure.value
+
+
+def margin(figure: Figure) -> float:
+    """What counts as agreement: two points, half a decade."""
+    return DECADE_MARGIN if figure.logarithmic else ACCURACY_MARGIN
+
+
+def screened(records: Sequence[Record], arm: str, *, mirrored: bool = False) -> list[Record] | None:
+    """The sixteen runs of one arm in the order of the design, or None while some are missing."""
+    short = min((int(r["run"]["epochs"]) for r in records), default=0)
+    found = {Reading(**r["run"]["reading"]): r for r in records
+             if r["run"]["arm"] == arm and int(r["run"]["epochs"]) == short and int(r["run"]["seed"]) == 42}
+    rows = [found.get(reading) for reading in design(mirrored=mirrored)]
+    return [row for row in rows if row is not None] if all(row is not None for row in rows) else None
+
+
+def effects(records: Sequence[Record], figure: Figure) -> dict[str, float] | None:
+    """The effect of each choice on one figure: the mean of the design, and of the mirrored one where it is whole."""
+    found = []
+    for mirrored in (False, True):
+        rows = screened(records, ARMS[figure.arm], mirrored=mirrored)
+        if rows is not None:
+            signs = np.array([levels_of(Reading(**r["run"]["reading"])) for r in rows], float) * 2 - 1
+            found.append(signs.T @ np.array([value(r, figure) for r in rows]) / (len(rows) / 2))
+    return dict(zip(CHOICES, np.mean(found, axis=0).tolist(), strict=True)) if found else None
+
+
+def explanations(records: Sequence[Record], ours: Mapping[Figure, float]) -> list[Explanation]:
+    """Ours, then the best single change, the best second one beside it, and so on, while the distance falls."""
+    table, targets = _table(records, ours)
+    if not table[3]:  # no design is whole yet
+        return []
+    return [Explanation(from_levels(levels), distance) for levels, distance in _greedy(*table, targets)]
+
+
+def chance(records: Sequence[Record], ours: Mapping[Figure, float]) -> float:
+    """The share of made-up tables that some reading explains as well as the published one.
+
+    A made-up table takes each figure from a screened run chosen at random, so its figures are as large as the readings
+    make them and have nothing to do with each other. As many changes are tried on it as on the published table.
+    """
+    (start, slopes, scale, figures), targets = _table(records, ours)
+    best = _greedy(start, slopes, scale, figures, targets)[-1][1]
+    generator = numpy_generator(0, "made-up tables")
+    pools = [np.array([value(r, f) for r in screened(records, ARMS[f.arm]) or ()]) for f in figures]
+    pools = [start[i] + pool - pool[0] for i, pool in enumerate(pools)]  # the first reading of a design is ours
+    hits = 0
+    for _ in range(TABLES):
+        made = np.array([generator.choice(pool) for pool in pools])
+        hits += _greedy(start, slopes, scale, figures, made)[-1][1] <= best
+    return hits / TABLES
+
+
+_Table = tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]", "np.ndarray[Any, Any]", list[Figure]]
+
+
+def _table(records: Sequence[Record], ours: Mapping[Figure, float]) -> tuple[_Table, np.ndarray[Any, Any]]:
+    known = [(f, e) for f in JUDGED if f in ours and (e := effects(records, f)) is not None]
+    figures = [f for f, _ in known]
+    slopes = np.array([[e[name] for name in CHOICES] for _, e in known])
+    table = np.array([ours[f] for f in figures]), slopes, np.array([margin(f) for f in figures]), figures
+    return table, np.array([wanted(f) for f in figures])
+
+
+def _greedy(start: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], scale: np.ndarray[Any, Any],
+            figures: list[Figure], targets: np.ndarray[Any, Any]) -> list[tuple[list[bool], float]]:
+    del figures
+    gap, levels = (start - targets) / scale, [False] * len(CHOICES)
+    path = [(list(levels), float(np.sqrt(np.mean(gap**2))))]
+    while len(path) <= MOST_CHANGES:
+        tried = np.sqrt(np.mean((gap[:, None] + slopes / scale[:, None]) ** 2, axis=0))
+        tried[np.array(levels)] = np.inf
+        chosen = int(tried.argmin())
+        if not tried[chosen] < path[-1][1]:
+            break
+        levels[chosen] = True
+        gap = gap + slopes[:, chosen] / scale
+        path.append((list(levels), float(tried[chosen])))
+    return path
+
+
+def _log(number: float) -> float:
+    return math.log10(max(float(number), 1e-30)) if math.isfinite(number) else 30.0

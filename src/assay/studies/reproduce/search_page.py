@@ -1,0 +1,169 @@
+"""The page of the search: which open choice matters, which reading comes closest, and how easily chance does as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.studies.reproduce.compare import by_arm, quantity
+from assay.studies.reproduce.published import Figure
+from assay.studies.reproduce.readings import CHOICES, OTHER, Reading
+from assay.studies.reproduce.search_effects import (
+    ARMS,
+    JUDGED,
+    MOST_CHANGES,
+    TABLES,
+    chance,
+    effects,
+    explanations,
+    margin,
+    screened,
+    value,
+    wanted,
+)
+from assay.studies.reproduce.sections import table
+
+Record = Mapping[str, Any]
+MAIN = Path("docs/results/data/fa-protocol")
+
+
+def read_records(folder: str | Path) -> list[dict[str, Any]]:
+    """Every record in a folder, by name."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
+
+
+def our_figures(folder: str | Path = MAIN) -> dict[Figure, float]:
+    """The judged figures of the main reproduction, mean over seeds, sizes as log10."""
+    arms = by_arm(record for record in read_records(folder) if record["setting"]["arch"] == "resmlp")
+    found = {}
+    for figure in JUDGED:
+        runs = arms.get(figure.arm, {})
+        values = [quantity(run, figure) for run in runs.values()]
+        if values:
+            found[figure] = sum(math.log10(v) if figure.logarithmic else v for v in values) / len(values)
+    return found
+
+
+def candidates(records: Sequence[Record], count: int) -> list[Reading]:
+    """The readings worth a full-length run: those the screening puts closest to the source, fewest changes first."""
+    return [found.reading for found in explanations(records, our_figures())[1 : count + 1]]
+
+
+def render(records: Sequence[Record], source: str) -> str:
+    """The whole page."""
+    ours = our_figures()
+    parts = [
+        "# Which reading of the recipe explains the published figures?",
+        _introduction(records, source),
+        "## The open choices", _choices(),
+        "## What each choice does",
+        "Effect of the other level in the short runs: points of accuracy, decades of size. Only effects of at least "
+        "half the margin that a figure is judged by (1 point, a quarter of a decade). In one design of sixteen runs an "
+        "effect is mixed with interactions of pairs of other choices; the mirrored sixteen separate them.",
+        _effects(records),
+        "## Closest readings", _closest(records, ours),
+        "## At full length", _full(records, ours),
+        "## What did not finish", _missing(records),
+        "## How to run it again",
+        f"```\npython -m assay.studies.reproduce.search screen --epochs 3 --records {source}\n"
+        f"python -m assay.studies.reproduce.search full --top 3 --epochs 30 --records {source}\n"
+        f"python -m assay.studies.reproduce.search page --records {source} > docs/results/fa-readings.md\n```\n\n"
+        "The first two continue where they were stopped.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _introduction(records: Sequence[Record], source: str) -> str:
+    hours = sum(float(r["cpu_seconds"]) for r in records) / 3600
+    lengths = sorted({int(r["run"]["epochs"]) for r in records})
+    return (
+        "The source (arXiv 2606.21126) leaves parts of its recipe open, and many of its figures do not reproduce under "
+        f"the reading of [the main table](fa-protocol.md). {len(CHOICES)} open choices with two levels each are "
+        f"screened by a design (Plackett and Burman), then the closest readings are trained longer: {len(records)} "
+        f"runs of {'/'.join(map(str, lengths))} epochs, {hours:.1f} CPU hours. The trainer is written out by hand, "
+        f"apart from the feedback rules of the library. This page is generated from the records in `{source}`."
+    )
+
+
+def _choices() -> str:
+    default = Reading()
+    return table(("choice", "main table", "other level"),
+                 [(name.replace("_", " "), getattr(default, name), OTHER[name]) for name in CHOICES])
+
+
+def _effects(records: Sequence[Record]) -> str:
+    rows = []
+    for figure in JUDGED:
+        found = effects(records, figure)
+        if found is None:
+            continue
+        strong = sorted(((abs(e), name, e) for name, e in found.items() if abs(e) >= margin(figure) / 2), reverse=True)
+        scale, unit = (1, "dec") if figure.logarithmic else (100, "pp")
+        said = "; ".join(f"{name.replace('_', ' ')}: {OTHER[name]} {scale * e:+.1f} {unit}"
+                         for _, name, e in strong[:5])
+        rows.append((figure.arm, figure.quantity, said or "none"))
+    return table(("arm", "figure", "strongest effects"), rows) if rows else "No design is whole yet."
+
+
+def _closest(records: Sequence[Record], ours: Mapping[Figure, float]) -> str:
+    found = explanations(records, ours)
+    if len(found) < 2:
+        return "No single change brings the figures closer."
+    rows = [(len(f.reading.differences), str(f.reading), f"{f.distance:.2f}") for f in found]
+    likely = chance(records, ours)
+    return (
+        "Figures at full length are predicted as ours plus the effects of the changes; the distance from the source is "
+        "the root mean square over figures, in margins (2 points, half a decade). One change is added at a time.\n\n"
+        + table(("changes", "reading", "distance"), rows)
+        + f"\n\nSome reading of at most {MOST_CHANGES} changes comes as close to {100 * likely:.0f} % of {TABLES} "
+        "made-up tables, whose figures are drawn one by one from the screened runs. "
+        + ("So the closeness is no evidence that the source used this reading." if likely > 0.05 else
+           "So the source's figures hang together as this reading says; it need not be what the source did.")
+    )
+
+
+def _full(records: Sequence[Record], ours: Mapping[Figure, float]) -> str:
+    longest = max((int(r["run"]["epochs"]) for r in records), default=0)
+    shortest = min((int(r["run"]["epochs"]) for r in records), default=0)
+    runs = [r for r in records if int(r["run"]["epochs"]) == longest]
+    if longest == shortest or not runs:
+        return "No full-length run of another reading has finished."
+    rows = []
+    for reading in dict.fromkeys(Reading(**r["run"]["reading"]) for r in runs):
+        for figure in JUDGED:
+            values = [value(r, figure) for r in runs
+                      if Reading(**r["run"]["reading"]) == reading and r["run"]["arm"] == ARMS[figure.arm]]
+            if values and figure in ours:
+                mean = sum(values) / len(values)
+                closer = abs(mean - wanted(figure)) < abs(ours[figure] - wanted(figure))
+                inside = abs(mean - wanted(figure)) <= margin(figure)
+                rows.append((str(reading), figure.arm, figure.quantity, _shown(wanted(figure), figure),
+                             _shown(ours[figure], figure), _shown(mean, figure), len(values),
+                             "within the margin" if inside else "closer" if closer else "not closer"))
+    return (f"{longest} epochs; the source has 100 for these figures. Main table: ours at 30 epochs.\n\n"
+            + table(("reading", "arm", "figure", "published", "main table", "this reading", "seeds", ""), rows))
+
+
+def _shown(number: float, figure: Figure) -> str:
+    return f"{10**number:.2g}" if figure.logarithmic else f"{number:.3f}"
+
+
+def _missing(records: Sequence[Record]) -> str:
+    told = []
+    for mirrored, name in ((False, "the design"), (True, "the mirrored design")):
+        lacking = [arm for arm in ("dfa", "frozen", "fa", "bp") if screened(records, arm, mirrored=mirrored) is None]
+        if lacking:
+            told.append(f"{name} for {', '.join(lacking)}")
+    longest = max((int(r["run"]["epochs"]) for r in records), default=0)
+    for reading in candidates(records, 3):
+        have = {r["run"]["arm"] for r in records
+                if Reading(**r["run"]["reading"]) == reading and int(r["run"]["epochs"]) == longest}
+        lacking = [arm for arm in ("dfa", "frozen", "fa", "bp") if arm not in have]
+        if lacking:
+            told.append(f"full-length runs of {', '.join(lacking)} with '{reading}'")
+    told.append("any reading at 100 epochs; further seeds of full-length readings")
+    return "Not run to the end: " + "; ".join(told) + "."

@@ -1,0 +1,115 @@
+"""The search over readings is balanced, agrees with the rules of the library, resumes, and writes its page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner
+
+from assay.cli.reproduce import ReproduceCommand, reproduce_command
+from assay.errors import InputError
+from assay.rules.feedback.rule import FeedbackAlignment
+from assay.studies.reproduce.cifar import load
+from assay.studies.reproduce.methods import Setting, train
+from assay.studies.reproduce.published import Figure
+from assay.studies.reproduce.reading_runs import ReadingRun, backward, draw_feedback, make_model, train_reading
+from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of
+from assay.studies.reproduce.search import run_name, run_search, screen_plan
+from assay.studies.reproduce.search_effects import JUDGED, chance, effects, explanations, wanted
+from assay.studies.reproduce.search_page import render
+
+SMALL = {"width": 16, "depth": 2, "epochs": 1}
+
+
+def test_every_choice_takes_each_level_half_the_time_and_any_two_are_balanced() -> None:
+    rows = [levels_of(reading) for reading in design()]
+    assert len(rows) == 16 and rows[0] == (False,) * len(CHOICES)
+    for one, two in combinations(range(len(CHOICES)), 2):
+        assert sorted(sum(row[one] == a and row[two] == b for row in rows) for a in (0, 1) for b in (0, 1)) == [4] * 4
+    mirrored = [levels_of(reading) for reading in design(mirrored=True)]
+    assert all(a != b for row, other in zip(rows, mirrored, strict=True) for a, b in zip(row, other, strict=True))
+    assert set(OTHER) == set(vars(Reading()))
+
+
+@pytest.mark.parametrize("arm", ["fa", "dfa"])
+def test_the_trainer_by_hand_gives_the_gradient_of_the_library_rule(arm: str) -> None:
+    run = ReadingRun(arm=arm, reading=Reading(), seed=3, **SMALL)
+    model, feedback = make_model(run), draw_feedback(run)
+    x, y = torch.randn(6, 3, 32, 32), torch.arange(6)
+    backward(run, model, feedback, x, y)
+    by_hand = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    rule = FeedbackAlignment(model, kind=arm, level="block", seed=0)
+    rule.load_state_dict({f"stream.{level}": matrix for level, matrix in enumerate(feedback)
+                          if arm == "dfa" or level < run.depth})
+    rule.backward(model, x, y)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(by_hand[name], p.grad, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_changes_some_run(tiny_cifar: Path, choice: str) -> None:
+    data = load(str(tiny_cifar))
+    changed = False
+    for arm in ("dfa", "frozen"):
+        one, two = (train_reading(ReadingRun(arm=arm, reading=reading, **{**SMALL, "epochs": 2}), data)
+                    for reading in (Reading(), replace(Reading(), **{choice: OTHER[choice]})))
+        changed |= one["norms"] != two["norms"]
+    assert changed
+
+
+def test_the_search_continues_and_names_what_is_missing(tiny_cifar: Path, tmp_path: Path) -> None:
+    runs = [ReadingRun(arm="frozen", reading=Reading(), **SMALL), ReadingRun(arm="dfa", reading=Reading(), **SMALL)]
+    for _ in range(2):
+        assert run_search(runs, store=tmp_path / "cells", records=tmp_path / "records", data=str(tiny_cifar)) == 0
+    files = sorted((tmp_path / "records").iterdir())
+    assert [file.stem for file in files] == sorted(run_name(run) for run in runs)
+    page = render([json.loads(file.read_text()) for file in files], "records")
+    assert "the design for dfa, frozen, fa, bp" in page
+    assert len(dict.fromkeys(screen_plan())) == 2 * 4 * 16 + 2 * 4
+
+
+def made_up(truth: Reading, ours: dict[Figure, float]) -> list[dict[str, object]]:
+    """A whole design in which the reading ``truth`` gives the published figures and other choices do nothing."""
+    records = []
+    for arm in ("bp", "frozen", "fa", "dfa"):
+        for reading in design():
+            # Half of the gap for each of the two changes of ``truth`` that a reading shares.
+            both = sum(a and b for a, b in zip(levels_of(reading), levels_of(truth), strict=True))
+            share = both / sum(levels_of(truth))
+            values = {f.quantity: ours[f] + share * (wanted(f) - ours[f]) for f in JUDGED
+                      if f.arm.removesuffix("-block") == arm}
+            records.append({
+                "run": {"arm": arm, "reading": vars(reading), "seed": 42, "epochs": 3}, "cpu_seconds": 1.0,
+                "accuracy": values["accuracy"], "norms": [10 ** values.get("|h_L|", 0)],
+                "gradient": 10 ** values.get("|g_L|", 0), "growth": [10 ** values.get("largest growth", 0)]})
+    return records
+
+
+def test_the_reading_that_made_the_figures_is_found_and_is_not_chance() -> None:
+    truth = from_levels([name in ("length", "pixels") for name in CHOICES])
+    ours = {figure: wanted(figure) + (2.0 if figure.logarithmic else 0.1) for figure in JUDGED}
+    records = made_up(truth, ours)
+    found = explanations(records, ours)
+    assert found[-1].reading == truth and found[-1].distance < 1e-6 < found[0].distance
+    assert effects(records, JUDGED[0])["length"] == pytest.approx(-0.05)
+    assert chance(records, ours) < 0.05
+
+
+def test_a_model_without_blocks_is_the_shallow_baseline(tiny_cifar: Path) -> None:
+    record = train(Setting(method="bp", arch="resmlp-shallow", epochs=1), load(str(tiny_cifar)))
+    assert record["diagnostics"] is None and record["arm"] == "resmlp-shallow-bp-1ep"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said_before_anything_runs(tiny_cifar: Path) -> None:
+    made = typer.Typer(pretty_exceptions_enable=False)
+    made.command(cls=ReproduceCommand)(reproduce_command)
+    result = CliRunner().invoke(made, ["fa-protocol", "--gpu", "0", "--data", str(tiny_cifar)])
+    assert isinstance(result.exception, InputError) and "a machine with cuda" in str(result.exception)

@@ -1,0 +1,158 @@
+"""A net is called covered only if no error can travel through a weight itself: read from the graph, proved by zero."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+from unusual import NOT_REACHED, REACHED, Conv1D, around
+
+from assay.errors import InputError
+from assay.rules.feedback.rule import FeedbackAlignment
+from subjects import backprop, gradients
+
+
+def data() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(6, 5, generator=generator, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def silent(model: nn.Module, rule: FeedbackAlignment) -> dict[str, Tensor]:
+    """The gradients of one step with every matrix set to zero."""
+    x, y = data()
+    rule.survey(model, x)
+    rule.backward(model, x, y)
+    for matrix in rule.matrices.tensors.values():
+        matrix.zero_()
+    model.zero_grad()
+    rule.backward(model, x, y)
+    return gradients(model)
+
+
+@pytest.mark.parametrize("kind", ["fa", "dfa"])
+@pytest.mark.parametrize("name", REACHED)
+def test_what_is_called_covered_sends_nothing_through_zero_feedback(name: str, kind: str) -> None:
+    torch.manual_seed(0)
+    model = around(REACHED[name]())
+    rule = FeedbackAlignment(model, kind=kind, seed=1)
+    rule.survey(model, data()[0])
+    assert rule.coverage.complete, str(rule.coverage)
+    found = silent(model, rule)
+    for key, value in found.items():
+        assert key.startswith("4.") or not value.any(), f"{key} still receives an error"
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_random_feedback_differs_from_backprop_and_the_weights_as_feedback_do_not(name: str) -> None:
+    torch.manual_seed(0)
+    model, (x, y) = around(REACHED[name]()).eval(), data()
+    wanted = backprop(model, x, y)
+    FeedbackAlignment(model, seed=1).backward(model, x, y)
+    stem = gradients(model)["0.weight"]
+    assert float((stem - wanted["0.weight"]).norm()) > 0.1 * float(stem.norm())
+    FeedbackAlignment(model, feedback="weights").backward(model, x, y)
+    found = gradients(model)
+    for key, value in wanted.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["fa", "dfa"])
+@pytest.mark.parametrize("name", NOT_REACHED)
+def test_what_cannot_be_reached_is_never_called_complete(name: str, kind: str) -> None:
+    torch.manual_seed(0)
+    model, (x, y) = around(NOT_REACHED[name]()), data()
+    rule = FeedbackAlignment(model, kind=kind, seed=1)
+    with pytest.warns(UserWarning, match="plain backprop"):
+        rule.backward(model, x, y)
+    assert not rule.coverage.complete
+    assert all(missed.startswith("2.") for missed in rule.coverage.missed) and rule.coverage.missed
+    if kind == "fa":  # a certificate would have been false: the error that the head sends arrives below
+        for key, matrix in rule.matrices.tensors.items():
+            matrix.mul_(key == "4.weight")
+        model.zero_grad()
+        rule.backward(model, x, y)
+        assert gradients(model)["0.weight"].any()
+
+
+@pytest.mark.parametrize("name", ["W @ W.t()", "W + W.t()"])
+def test_a_product_of_weights_keeps_its_own_gradient(name: str) -> None:
+    """Feedback in W W^T would enter the gradient of W itself."""
+    torch.manual_seed(0)
+    model, (x, y) = around(NOT_REACHED[name]()), data()
+    model[0].requires_grad_(False)
+    wanted = backprop(model, x, y)["2.weight"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rule = FeedbackAlignment(model, seed=1)
+        rule.backward(model, x, y)
+        rule.matrices.tensors["4.weight"].copy_(model[4].weight)
+        model.zero_grad()
+        rule.backward(model, x, y)
+    torch.testing.assert_close(gradients(model)["2.weight"], wanted)
+
+
+def test_frozen_weights_and_tokens_are_surveyed_too() -> None:
+    """A frozen weight carries the error as well as any other, and tokens carry no gradient that would show them."""
+
+    class OneHot(nn.Module):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return nn.functional.one_hot(tokens, 5).double()
+
+    model = nn.Sequential(OneHot(), *around(Conv1D()))
+    model[3].requires_grad_(False)
+    tokens, y = torch.tensor([0, 1, 2, 3, 4, 1]), data()[1]
+    rule = FeedbackAlignment(model, seed=0)
+    rule.backward(model, tokens, y)
+    assert {w.name: w.status for w in rule.coverage.weights} == {
+        "1.weight": "first layer", "3.weight": "feedback", "5.weight": "feedback"}
+    assert not model[3].weight.requires_grad and model[3].weight.grad is None
+
+
+def test_a_survey_leaves_running_statistics_and_random_state_alone() -> None:
+    model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 3)).double()
+    before, state = model[1].running_mean.clone(), torch.get_rng_state()
+    assert FeedbackAlignment(model).survey(model, data()[0]).complete
+    assert torch.equal(model[1].running_mean, before) and torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_model_that_changes_its_operations_is_surveyed_again() -> None:
+    class Switches(nn.Linear):
+        by_hand = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x[:, None, :] * self.weight).sum(-1) if self.by_hand else super().forward(x)
+
+    model, (x, y) = around(Switches(8, 8)), data()
+    rule = FeedbackAlignment(model)
+    rule.backward(model, x, y)
+    assert rule.coverage.complete
+    model[2].by_hand = True
+    rule.backward(model, x, y)
+    with pytest.warns(UserWarning, match="plain backprop"):
+        rule.backward(model, x, y)
+    assert not rule.coverage.complete
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
+@pytest.mark.parametrize("level", ["layer", "block"])
+def test_a_compiled_model_is_refused_in_one_sentence(level: str) -> None:
+    model, (x, y) = around(nn.Linear(8, 8)), data()
+    for compiled in (torch.compile(model), nn.Sequential(torch.compile(model), nn.Identity())):
+        with pytest.raises(InputError, match=r"before torch\.compile"):
+            FeedbackAlignment(compiled, level=level).backward(compiled, x, y)
+    model.compile()
+    with pytest.raises(InputError, match=r"before torch\.compile"):
+        FeedbackAlignment(model, level=level).backward(model, x, y)
+
+
+@pytest.mark.parametrize("level", ["layer", "block"])
+def test_empty_and_broken_batches_are_refused_before_a_gradient_changes(level: str) -> None:
+    model, (x, y) = around(nn.Linear(8, 8)), data()
+    rule = FeedbackAlignment(model, level=level)
+    with pytest.raises(InputError, match="at least one sample"):
+        rule.backward(model, x[:0], y[:0])
+    with pytest.raises(InputError, match="finite inputs"):
+        rule.backward(model, x.clone().fill_(torch.nan), y)
+    assert all(parameter.grad is None for parameter in model.parameters())
