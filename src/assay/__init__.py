@@ -31,6 +31,8 @@ _HOMES = {
     "audit_credit": "assay.audits.credit",
     "FAProtocol": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
+    "audit_same": "assay.audits.same",
+    "assert_same": "assay.audits.same",
     "audit_dependence": "assay.audits.dependence",
     "assert_depends": "assay.audits.dependence",
     "audit_stability": "assay.audits.equilibrium.stability",

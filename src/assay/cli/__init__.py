@@ -60,6 +60,7 @@ def _app() -> typer.Typer:
         audit_dependence,
         audit_equilibrium,
         audit_run,
+        audit_same,
         audit_symmetry,
         bench,
         compare,
@@ -102,8 +103,9 @@ def _app() -> typer.Typer:
     app.command("tune", cls=ManyValues)(tune.tune_command)
     app.command("reproduce", cls=reproduce.ReproduceCommand)(reproduce.reproduce_command)
     app.add_typer(data.data_app, name="data")
-    audit = group("Audit your own model: symmetry, dependence, credit, gradient, stability, memory, kernel.")
+    audit = group("Audit your own model: symmetry, same, dependence, credit, gradient, stability, memory, kernel.")
     audit.command("symmetry")(audit_symmetry.audit_symmetry)
+    audit.command("same")(audit_same.audit_same)
     audit.command("dependence")(audit_dependence.audit_dependence)
     audit.command("credit")(audit_credit.audit_credit)
     audit.command("gradient")(audit_equilibrium.audit_gradient)
