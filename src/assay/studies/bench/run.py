@@ -66,11 +66,14 @@ def bench(
     def question(name: str) -> Question:
         work = plan_task(name, asked, budget=budget, seeds=seed_list, overrides=settings)
         planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root)) for item in work)
-        return Question(name, describe(name).about, planned,
-                        lambda outcomes, past: [decide(gather(name, outcomes), arm, past.get(claim_of(name, arm), NO_PAST))
-                                                for arm in compared],
-                        claims=tuple(claim_of(name, arm) for arm in compared if budget != "smoke"),
-                        seeds=seed_list, code=code)
+        claims = {arm: claim_of(name, arm) for arm in compared}
+        return Question(
+            name, describe(name).about, planned,
+            lambda outcomes, past: [
+                decide(gather(name, outcomes), arm, past.get(claim, NO_PAST)) for arm, claim in claims.items()
+            ],
+            claims=() if budget == "smoke" else tuple(claims.values()), seeds=seed_list, code=code,
+        )
 
     code = cell_key(CELL, {"settings replaced": dict(settings or {})})
     study = Study(tuple(question(name) for name in names if name not in absent))
