@@ -19,8 +19,8 @@ _HOMES = {
     "bench": "assay.studies.bench",
     "track": "assay.registry",
     "Trial": "assay.protocols",
-    "known_bad": "assay.protocols",
-    "known_good": "assay.protocols",
+    "known_bad": "assay.controls",
+    "known_good": "assay.controls",
     "Finding": "assay.results",
     "Verdict": "assay.results",
     "Measurement": "assay.results",
@@ -69,10 +69,10 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from assay.controls import known_bad as known_bad
+    from assay.controls import known_good as known_good
     from assay.errors import AssayError as AssayError
     from assay.protocols import Trial as Trial
-    from assay.protocols import known_bad as known_bad
-    from assay.protocols import known_good as known_good
     from assay.registry import track as track
     from assay.results import Finding as Finding
     from assay.results import Measurement as Measurement
