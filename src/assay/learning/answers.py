@@ -19,10 +19,12 @@ NAMED = 2000
 def answered(model: nn.Module, split: Split) -> dict[str, Any]:
     """What ``stats.recorded_answers`` reads: the answers, one bit an item, and which test set they answer.
 
-    An item is named by a digest of its input and target, so that the same item drawn by two seeds is known as one.
+    Nothing where an item has no single answer that is right or wrong (a regression, a sequence). An item is named by a digest of its input and target, so that the same item drawn by two seeds is known as one.
     """
     import torch
 
+    if split.y.ndim != 1 or split.y.is_floating_point():
+        return {}
     from assay.learning.training import EVALUATION_ROWS as ROWS
 
     with torch.no_grad():
@@ -31,12 +33,12 @@ def answered(model: nn.Module, split: Split) -> dict[str, Any]:
         right = [model(x).argmax(-1).eq(y) for x, y in batches]
     whole = hashlib.sha256()
     names = []
-    for x, y in zip(split.x, split.y, strict=True):
+    for x, y in zip(split.x.detach().cpu(), split.y.detach().cpu(), strict=True):
         item = hashlib.blake2b(x.contiguous().numpy().tobytes() + y.numpy().tobytes(), digest_size=8).digest()
         whole.update(item)
         names.append(int.from_bytes(item, "little"))
-    correct = torch.cat(right).flatten().tolist()
-    distinct = len(set(names)) == len(names) == len(correct)
+    correct = torch.cat(right).tolist()
+    distinct = len(set(names)) == len(names)
     return {
         "correct": pack(correct),
         "items": len(correct),
