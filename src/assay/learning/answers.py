@@ -19,7 +19,8 @@ NAMED = 2000
 def answered(model: nn.Module, split: Split) -> dict[str, Any]:
     """What ``stats.recorded_answers`` reads: the answers, one bit an item, and which test set they answer.
 
-    Nothing where an item has no single answer that is right or wrong (a regression, a sequence). An item is named by a digest of its input and target, so that the same item drawn by two seeds is known as one.
+    Nothing where an item has no single answer that is right or wrong (a regression, a sequence). An item is named by a
+    digest of its input and target, so that the same item drawn by two seeds is known as one.
     """
     import torch
 
