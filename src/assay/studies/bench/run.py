@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from assay.studies.bench.cells import CELL, as_cell, plan_task
 from assay.studies.bench.decide import Evidence, decide, not_measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.studies.looks import NO_PAST
-from assay.studies.study import Place, Planned, Question, Study, make_run
+from assay.studies.study import Decide, Place, Planned, Question, Study, make_run
 
 DEFAULT_TASKS = ("digits", "mnist", "fashion-mnist", "cartpole-bc", "acrobot-bc")
 DEFAULT_RULES = ("backprop", "eqprop")
@@ -75,16 +76,8 @@ def bench(
         work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=settings, source=task.source)
         planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root, device=device))
                         for item in work)
-        claims = {arm: claim_of(task.name, arm) for arm in compared}
-        return Question(
-            task.name, task.about, planned,
-            lambda outcomes, past: [
-                decide(gather(task, outcomes), arm, past.get(claim, NO_PAST)) for arm, claim in claims.items()
-            ],
-            claims=() if budget == "smoke" else tuple(claims.values()), seeds=seed_list, code=code,
-        )
-
-    code = cell_key(CELL, {"settings replaced": dict(settings or {})})
+        return Question(task.name, task.about, planned, _decider(task.name, compared, partial(gather, task)),
+                        seeds=seed_list, **_claims(task.name, compared, budget, settings))
 
     study = Study(tuple(question(task) for task in wanted if task.name not in absent))
     answers = study.answer(Place(store, executor, workers, grouping, watcher))
@@ -111,6 +104,19 @@ def bench(
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
+
+
+def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Evidence]) -> Decide:
+    """The decision on every arm of a task, each with the looks at its own claim."""
+    return lambda outcomes, past: [
+        decide(gather(outcomes), arm, past.get(claim_of(task, arm), NO_PAST)) for arm in compared
+    ]
+
+
+def _claims(task: str, compared: Sequence[Arm], budget: Budget, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the ledger keeps account of; shortened trainings decide nothing and spend nothing."""
+    claims = () if budget == "smoke" else tuple(claim_of(task, arm) for arm in compared)
+    return {"claims": claims, "code": cell_key(CELL, {"settings replaced": dict(settings or {})})}
 
 
 def claim_of(task: str, arm: Arm) -> str:
