@@ -135,7 +135,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
                 together=_together(track, trial, siblings(trial)) if siblings else None,
-                **checked_needs({"timeout": track.timeout, **(resources(trial) if resources else {})}),
+                **{**checked_needs({"timeout": track.timeout}), **checked_needs(resources(trial) if resources else {})},
             )
         )
     if not cells:
