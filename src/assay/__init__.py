@@ -19,6 +19,8 @@ _HOMES = {
     "bench": "assay.studies.bench",
     "track": "assay.registry",
     "Trial": "assay.protocols",
+    "known_bad": "assay.controls",
+    "known_good": "assay.controls",
     "Finding": "assay.results",
     "Verdict": "assay.results",
     "Measurement": "assay.results",
@@ -67,6 +69,8 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from assay.controls import known_bad as known_bad
+    from assay.controls import known_good as known_good
     from assay.errors import AssayError as AssayError
     from assay.protocols import Trial as Trial
     from assay.registry import track as track

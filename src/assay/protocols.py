@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
+from assay.controls import ControlArm as ControlArm
+from assay.controls import known_bad as known_bad
+from assay.controls import known_good as known_good
 from assay.errors import expected
 from assay.results import Failure, Finding
 
@@ -212,12 +215,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial: a record of JSON values, or a failure."""
+    """What became of a trial: a record of JSON values, or a failure; ``cached`` if an earlier run had measured it."""
 
     trial: Trial
     record: Mapping[str, Any] | None
     failure: Failure | None = None
     seconds: float = 0.0
+    cached: bool = False
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,22 @@ class Outcomes:
         """One number of each seed of an arm, in order of seed."""
         return tuple(float(record[key]) for _, record in sorted(self.arm(arm).items()))
 
+    def with_control(self, control: ControlArm) -> Outcomes:
+        """The outcomes as if the control arms had been measured in place of the arms they stand for.
+
+        Of the other arms only the seeds are kept at which every one of the control arms finished.
+        """
+        swap = control.instead_of
+        seeds = set.intersection(*(set(self.arm(arm)) for arm in control.arms))
+        kept = [o for o in self.all if o.trial.arm not in swap and o.trial.seed in seeds]
+        moved = [
+            replace(o, trial=replace(o.trial, arm=claimed))
+            for claimed, arm in swap.items()
+            for o in self.all
+            if o.trial.arm == arm and o.trial.seed in seeds
+        ]
+        return Outcomes((*moved, *kept))
+
     def paired(self, first: str, second: str, key: str) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
         """Seeds both arms finished, and the number of each arm at those seeds."""
         a, b = self.arm(first), self.arm(second)
@@ -252,8 +272,13 @@ class Outcomes:
 class TrackBody(Protocol):
     """What a class under ``@track`` provides. ``measure`` returns numbers, ``decide`` a verdict; neither renders."""
 
-    controls: Sequence[str]
-    """Names of the arms whose answer is known beforehand; at least one known-good and one known-bad."""
+    controls: Sequence[ControlArm]
+    """The arms whose answer is known beforehand, by ``known_good`` and ``known_bad``; at least one of each.
+
+    ``trials`` plans them, on three seeds where fewer decide nothing; ``decide`` need not know of them. They are judged
+    by ``decide`` or, where the claim is about a check, by ``judge(outcomes)``, the part of ``decide`` that applies the
+    check to the arm of the claim and returns something with a verdict and a reason.
+    """
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """The cells to run; seeds asked for later must add cells and change none."""

@@ -136,9 +136,10 @@ def track(
 ) -> Callable[[Body], Body]:
     """Register the decorated class as a track; see ``assay.protocols.TrackBody`` for what it provides.
 
+    >>> from assay.protocols import known_bad, known_good
     >>> @track(9000, "example", claim="two and two are four", kind="deterministic", sources=())
     ... class Example:
-    ...     controls = ("control: five",)
+    ...     controls = (known_good("control: four", "sum"), known_bad("control: five", "sum"))
     ...     def trials(self, budget, seeds): ...
     ...     def measure(self, trial): ...
     ...     def decide(self, outcomes): ...
@@ -147,6 +148,8 @@ def track(
         raise expected("a track number >= 0", given=repr(number))
     if not name or not name.replace("-", "").isalnum() or name != name.lower() or name.isdigit():
         raise expected("a track name of lower-case letters, digits and dashes", given=repr(name))
+    if isinstance(timeout, bool) or not 0 < float(timeout) < float("inf"):
+        raise expected("a finite timeout > 0, in seconds", given=f"timeout={timeout!r}")
 
     def register(body: Body) -> Body:
         for needed in ("controls", "trials", "measure", "decide"):
@@ -157,7 +160,7 @@ def track(
             raise expected(
                 "at least one control arm",
                 given=f"{body.__qualname__}.controls = ()",
-                do="a check nobody has seen fail cannot be trusted: name a known-bad subject",
+                do="a check nobody has seen fail cannot be trusted: known_bad('control: ...', 'the arm it replaces')",
             )
         doc = (sys.modules[body.__module__].__doc__ or "").strip()
         registry.add(

@@ -132,6 +132,8 @@ class Measurement(Frozen):
     values: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     note: str = ""
+    about: str = ""
+    """What the interval generalises to, where that is a question: "this test set" or "data like it"."""
     of: str = ""
     possible: Region | None = None
 

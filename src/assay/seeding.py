@@ -30,7 +30,7 @@ def seeds_of(budget: Budget, *, count: int | None, first: int) -> tuple[int, ...
         raise expected("seeds >= 1", given=f"seeds={count!r}")
     if number > MOST:
         raise expected(f"at most {MOST:,} seeds", given=f"seeds={number}", do="no claim needs more: see assay plan")
-    if isinstance(first, bool) or first < 0:
+    if isinstance(first, bool) or not isinstance(first, int) or first < 0:
         raise expected("seed >= 0", given=f"seed={first!r}")
     return tuple(range(first, first + number))
 

@@ -83,3 +83,9 @@ def test_a_broken_plugin_is_kept_as_a_failure(tmp_path: Path, monkeypatch: pytes
     found = Registry().load()
     assert set(found.broken) == {"broken", "absent"}
     assert "planted" in found.broken["broken"].message and "RuntimeError" in found.broken["broken"].traceback
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 0, -1.0])
+def test_a_timeout_that_never_comes_is_refused(fresh: Registry, timeout: float) -> None:
+    with pytest.raises(InputError, match="a finite timeout > 0"):
+        track(5, "five", claim="five is odd", timeout=timeout)(a_body())

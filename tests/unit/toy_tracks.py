@@ -6,17 +6,19 @@ import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from assay.protocols import Budget, Outcomes, Trial
+from assay import stats
+from assay.protocols import Budget, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
-from assay.results import Control, Finding, Measurement, Verdict
+from assay.results import Control, Finding, Region, Verdict
+from assay.seeding import numpy_generator
 
 
 class Toy:
     """Measures its seed; the control measures nothing. Subclasses misbehave in one way each."""
 
-    controls = ("control: empty",)
+    controls: ClassVar = (known_bad("control: empty", "subject"),)
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         for seed in seeds:
@@ -31,17 +33,13 @@ class Toy:
 
     def decide(self, outcomes: Outcomes) -> Finding:
         values = outcomes.values("subject", "value")
-        empty = outcomes.values("control: empty", "value")
         return Finding(
             subject="toy",
             claim="",
             verdict=Verdict.PASS if all(values) else Verdict.FAIL,
             reason="all seeds are positive",
             headline="value",
-            measurements=(Measurement(name="value", value=values[0] if values else None, n=len(values)),),
-            controls=(
-                Control(name="empty", kind="known-bad", expected="0", observed=str(empty), separated=empty == (0.0,)),
-            ),
+            measurements=(stats.summarise("value", values).model_copy(update={"region": Region(low=0.0)}),),
         )
 
 
@@ -88,8 +86,7 @@ class Uncalibrated(Toy):
     """Says PASS although its known-bad subject passed too."""
 
     def decide(self, outcomes: Outcomes) -> Finding:
-        blind = Control(name="empty", kind="known-bad", expected="rejected", observed="accepted", separated=False)
-        return super().decide(outcomes).model_copy(update={"controls": (blind,)})
+        return super().decide(outcomes).model_copy(update={"verdict": Verdict.PASS})
 
 
 @track(9106, "toy-fails", claim="seeds are negative", kind="deterministic", sources=())
@@ -98,3 +95,61 @@ class Fails(Toy):
 
     def decide(self, outcomes: Outcomes) -> Finding:
         return super().decide(outcomes).model_copy(update={"verdict": Verdict.FAIL, "reason": "seeds are positive"})
+
+
+@track(9110, "toy-parity", claim="the mean gap is within 1", kind="statistical")
+class Parity:
+    """A gap drawn by the seed, with a spread that ten seeds resolve and three do not; controls are run."""
+
+    spread: ClassVar[float] = 0.7
+    controls: ClassVar = (known_good("control: same", "gap"), known_bad("control: shifted", "gap"))
+
+    def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
+        subjects = [Trial("gap", seed, budget) for seed in seeds]
+        return [*subjects, *(Trial(arm, s, budget) for s in seeds[:3] for arm in ("control: same", "control: shifted"))]
+
+    def measure(self, trial: Trial) -> Mapping[str, Any]:
+        gap = self.spread * float(numpy_generator(trial.seed, "toy parity").normal())
+        return {"gap": 0.01 * gap + 5.0 if trial.arm == "control: shifted" else gap}
+
+    def decide(self, outcomes: Outcomes) -> Finding:
+        seeds, gaps = tuple(sorted(outcomes.arm("gap"))), outcomes.values("gap", "gap")
+        decision = stats.parity(gaps, [0.0] * len(gaps), margin=1.0, seeds=seeds)
+        return Finding(
+            subject="toy", claim="", verdict=decision.verdict, reason=decision.reason, headline="gap",
+            measurements=(decision.measurement,),
+        )  # fmt: skip
+
+
+@track(9111, "toy-lone", claim="the mean gap is within 1", kind="statistical")
+class Lone(Parity):
+    """Runs one trial whatever is asked, and repeats its number."""
+
+    def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
+        return list(super().trials(budget, seeds[:1]))
+
+    def decide(self, outcomes: Outcomes) -> Finding:
+        value = outcomes.values("gap", "gap")[0]
+        gaps = [value + i / 100 for i in range(10)]
+        decision = stats.parity(gaps, [0.0] * 10, margin=1.0)
+        return Finding(
+            subject="toy", claim="", verdict=decision.verdict, reason=decision.reason, headline="gap",
+            measurements=(decision.measurement,),
+        )  # fmt: skip
+
+
+@track(9112, "toy-constant-controls", claim="the mean gap is within 1", kind="statistical")
+class ConstantControls(Parity):
+    """Hands in controls it never ran."""
+
+    controls: ClassVar = ("control: same", "control: shifted")
+
+    def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
+        return [Trial("gap", seed, budget) for seed in seeds]
+
+    def decide(self, outcomes: Outcomes) -> Finding:
+        told = [
+            Control(name=name, kind=kind, expected=expected, observed=expected, separated=True)
+            for name, kind, expected in (("same", "known-good", "PASS"), ("shifted", "known-bad", "FAIL"))
+        ]
+        return super().decide(outcomes).model_copy(update={"controls": tuple(told)})

@@ -28,7 +28,7 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
         hang(escape(text), 2, first=2)
     out.print("\n[bold]Controls it must tell apart[/bold]")
     for control in found.body.controls:
-        out.print(f"  {escape(control)}")
+        out.print(f"  {escape(str(control))}")
     out.print("\n[bold]Cost[/bold]")
     for budget in BUDGETS:
         seeds = seeds_of(budget, count=None, first=42)

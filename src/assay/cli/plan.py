@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,8 +43,10 @@ def plan_command(
         raise InputError("expected tracks (their cost), or --spread SD or --pilot RUN (seeds needed); given neither")
     if spread is not None and pilot is not None:
         raise InputError("expected either --spread SD or --pilot RUN; given both")
-    for option, value, fine in (("--spread > 0", spread, spread is None or spread > 0),
-                                ("--power between 0 and 1", power, 0 < power < 1)):
+    for option, value, fine in (("--spread > 0", spread, spread is None or 0 < spread < math.inf),
+                                ("--power between 0 and 1", power, 0 < power < 1),
+                                ("--margin > 0", margin, 0 < margin < math.inf),
+                                ("a finite --gap", gap, math.isfinite(gap))):
         if not fine:
             raise expected(option, given=f"{value:g}")
     if tracks:

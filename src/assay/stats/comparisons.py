@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from assay.errors import expected
 from assay.results import Region
+from assay.stats.answers import Answers
 from assay.stats.decision import Decision, finite, floats, number
 from assay.stats.gaps import GapClaim, Guard, decide_from_summaries, decide_paired
 from assay.stats.intervals import Summary, deviation, mean
@@ -23,6 +24,7 @@ def parity(
     *,
     margin: float,
     items: int | None = None,
+    answers: Answers | None = None,
     scale: float = 1.0,
     alpha: float = 0.05,
     looks: LookPlan | None = None,
@@ -36,7 +38,9 @@ def parity(
     PASS exactly when the 1 - 2 alpha t interval of the gap lies inside the margin. The i-th entries of a and b must
     share their seed. If the gaps vary less than one test item (``items`` of them; a perfect score is written as
     ``scale``, 1 or 100) t would claim certainty, and the exact item-level interval is used instead; without ``items``
-    such data are INCONCLUSIVE. Parity of two arms at chance is no achievement: pass ``guards=[above_chance(...)]``.
+    such data are INCONCLUSIVE. With ``answers`` (which items each arm got right, ``paired_answers``) seeds and items
+    are both taken as samples, and the verdict speaks of data like the test set, not of this test set alone. Parity of
+    two arms at chance is no achievement: pass ``guards=[above_chance(...)]``.
 
     >>> parity([0.96, 0.97, 0.96, 0.95], [0.97, 0.96, 0.96, 0.96], margin=0.03).verdict
     <Verdict.PASS: 'PASS'>
@@ -53,6 +57,7 @@ def parity(
         looks=looks,
         items=items,
         scale=scale,
+        answers=answers,
     )
     return decide_paired(a, b, claim, seeds=seeds, guards=guards)
 
@@ -63,6 +68,7 @@ def non_inferior(
     *,
     margin: float,
     items: int | None = None,
+    answers: Answers | None = None,
     scale: float = 1.0,
     alpha: float = 0.05,
     looks: LookPlan | None = None,
@@ -87,6 +93,7 @@ def non_inferior(
         looks=looks,
         items=items,
         scale=scale,
+        answers=answers,
     )
     return decide_paired(a, b, claim, seeds=seeds, guards=guards)
 
@@ -97,6 +104,7 @@ def better(
     *,
     margin: float = 0.0,
     items: int | None = None,
+    answers: Answers | None = None,
     scale: float = 1.0,
     alpha: float = 0.05,
     looks: LookPlan | None = None,
@@ -123,6 +131,7 @@ def better(
         looks=looks,
         items=items,
         scale=scale,
+        answers=answers,
     )
     return decide_paired(a, b, claim, seeds=seeds, guards=guards)
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from assay.errors import expected
 from assay.results import Check, Frozen, Interval, Measurement, Region, Verdict
 
+LEAST_LEVEL = 1e-12
+"""Quantiles at smaller levels are rounding: 1 - level must differ from 1 by many units in the last place."""
 MINIMUM_SEEDS = 3
 """Fewer observations than this show that something runs, not that it holds."""
 
@@ -175,10 +177,11 @@ def finite(name: str, value: float, *, above: float | None = None) -> float:
 def fraction(name: str, value: float, *, below: float = 1.0) -> float:
     """``value`` as a float strictly between 0 and ``below``; InputError otherwise.
 
-    Nor may it be so small that 1 - value is 1: quantiles at 1 are infinite, and so would be every interval.
+    Nor may it be so small that 1 - value is rounding: quantiles there are noise or infinite, and so would be intervals.
     """
-    if isinstance(value, bool) or not 0.0 < float(value) < below or 1.0 - float(value) == 1.0:
-        raise expected(f"{name} between 0 and {below:g}", given=f"{name}={value!r}")
+    if isinstance(value, bool) or not LEAST_LEVEL <= float(value) < below:
+        wanted = f"{name} between 0 and {below:g}"
+        raise expected(wanted, given=f"{name}={value!r}", do=f"{LEAST_LEVEL:g} or more: smaller ones are rounding")
     return float(value)
 
 

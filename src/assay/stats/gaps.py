@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 from assay.errors import expected
 from assay.results import Check, Measurement, Region, Verdict
+from assay.stats.answers import Answers
+from assay.stats.crossed import Crossed, crossed_evidence
 from assay.stats.decision import MINIMUM_SEEDS, Decision, counted, finite, floats, fraction, number, relation, score
-from assay.stats.gap_evidence import item_evidence, paired_evidence, welch_evidence
+from assay.stats.gap_evidence import GapEvidence, item_evidence, paired_evidence, welch_evidence
 from assay.stats.intervals import Summary, deviation, mean, spreadless
 from assay.stats.power import LookPlan, Sides, minimal_margin, power, unexcluded_collapse_rate
 
 Guard = Decision | Check
 """Something that must PASS before a comparison may: ``above_chance(...)``, or any Check."""
+THIS_TEST_SET, DATA_LIKE_IT = "this test set", "data like it"
+"""What a verdict means: other seeds on the same test items, or other items of the same kind too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,7 @@ class GapClaim:
     looks: LookPlan | None = None
     items: int | None = None
     scale: float = 1.0
+    answers: Answers | None = None
 
     def __post_init__(self) -> None:
         fraction("alpha", self.alpha, below=0.5)
@@ -69,11 +74,13 @@ def decide_paired(
     broken = [label for label, gap in zip(labels, gaps, strict=True) if not math.isfinite(gap)]
     checks = [*map(_as_check, guards), *_data_checks(len(gaps), broken, claim)]
 
-    evidence, spread = None, None
+    evidence, spread, both = None, None, None
     if len(gaps) >= 2 and not broken:
         constant = spreadless(gaps, size=max(map(abs, first + second)))
         spread = None if constant else deviation(gaps)
-        if claim.items is not None and (spread is None or spread < claim.scale / claim.items):
+        if claim.answers is not None:
+            evidence, both = _over_items(claim, claim.answers, gaps, seeds)
+        elif claim.items is not None and (spread is None or spread < claim.scale / claim.items):
             evidence = item_evidence(first, second, claim.region, items=claim.items, scale=claim.scale)
         elif spread is None:
             checks.append(
@@ -85,6 +92,7 @@ def decide_paired(
             )
         else:
             evidence = paired_evidence(gaps, claim.region)
+    about = "" if evidence is None else _population(claim, evidence.interval_at(claim.level).method)
     measurement = Measurement(
         name=claim.name,
         value=mean(gaps) if gaps else None,
@@ -94,10 +102,13 @@ def decide_paired(
         interval=evidence.interval_at(claim.level) if evidence else None,
         values=tuple(gaps),
         seeds=tuple(seeds),
-        note="first arm minus second, paired by seed",
+        note="first arm minus second, paired by seed" + (f"; speaks of {about}" if about else ""),
+        about=about,
     )
     notes = () if broken or not gaps else (_worst_note(gaps, labels, claim),)
-    return _conclude(claim, measurement, checks, evidence.p_value if evidence else None, spread=spread, notes=notes)
+    return _conclude(
+        claim, measurement, checks, evidence.p_value if evidence else None, spread=spread, notes=notes, both=both
+    )
 
 
 def decide_from_summaries(a: Summary, b: Summary, claim: GapClaim, *, guards: Iterable[Guard]) -> Decision:
@@ -159,12 +170,17 @@ def _conclude(
     *,
     spread: float | None,
     notes: tuple[str, ...],
+    both: Crossed | None = None,
 ) -> Decision:
     stopped = [check for check in checks if check.verdict is not Verdict.PASS]
     verdict = Verdict.INCONCLUSIVE if stopped else relation(measurement.interval, claim.region)
     n, interval = measurement.n, measurement.interval
     reachable = chance = None
-    if spread and n >= 2:
+    if both is not None:
+        inner = Region(low=_over(claim.region.low, claim.scale), high=_over(claim.region.high, claim.scale))
+        reachable = claim.scale * both.reach(claim.level, target=0.8, sides=claim.sides)
+        chance = None if claim.margin is None else both.power(inner, claim.level)
+    elif spread and n >= 2:
         reachable = minimal_margin(spread, n, alpha=claim.level, sides=claim.sides)
         if claim.margin is not None:
             chance = power(claim.margin, spread, n, alpha=claim.level, sides=claim.sides)
@@ -216,10 +232,35 @@ def _reason(
         f"[{interval.low:.4g}, {interval.high:.4g}] lies {place} {claim.region} "
         f"(n = {measurement.n}, {interval.method}, p = {p:.3g})"
     )
+    if measurement.about:
+        sentence += f"; this speaks of {measurement.about}"
     if verdict is Verdict.INCONCLUSIVE and reachable is not None:
         least = number(reachable, unit)
         sentence += f"; were the true gap 0, {measurement.n} seeds with this spread would confirm {least} (80 % power)"
     return sentence
+
+
+def _over_items(
+    claim: GapClaim, answers: Answers, gaps: Sequence[float], seeds: Sequence[int]
+) -> tuple[GapEvidence, Crossed]:
+    """The inference over seeds and items, after a look whether the answers are those of the gaps."""
+    shown = [claim.scale * float(row.mean()) for row in answers.differences]
+    if (seeds and answers.seeds != tuple(seeds)) or len(shown) != len(gaps):
+        raise expected("answers of the seeds that are compared, in their order", given=f"answers of {answers.seeds}")
+    if any(abs(a - b) > 1e-6 * claim.scale for a, b in zip(shown, gaps, strict=True)):
+        raise expected("answers that give the gaps compared", given=f"gaps {shown} from answers, {list(gaps)} compared")
+    return crossed_evidence(answers, claim.region, scale=claim.scale)
+
+
+def _population(claim: GapClaim, method: str) -> str:
+    """What the interval generalises to: other test items are part of the inference, or they are not."""
+    if claim.answers is not None or "item-level" in method:
+        return DATA_LIKE_IT
+    return THIS_TEST_SET if claim.items is not None else ""
+
+
+def _over(edge: float | None, scale: float) -> float | None:
+    return None if edge is None else edge / scale
 
 
 def _worst_note(gaps: Sequence[float], labels: Sequence[str], claim: GapClaim) -> str:

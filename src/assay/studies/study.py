@@ -19,9 +19,10 @@ from typing import Any, Literal
 from assay.engine import LocalExecutor, Store, capture, describe_grouping, execute, run_id
 from assay.protocols import Cell, CellEvent, CellResult, Executor, Outcome, Outcomes, Trial, Watcher
 from assay.results import Finding, Run, Verdict
+from assay.studies.looks import Past
 
 DEFAULT_ROOT = Path("assay-runs")
-Decide = Callable[[Outcomes], Sequence[Finding]]
+Decide = Callable[[Outcomes, Mapping[str, Past]], Sequence[Finding]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Question:
     title: str
     planned: tuple[Planned, ...]
     decide: Decide | None = None
+    claims: tuple[str, ...] = ()
+    """What the findings claim, in their order; looks at each are kept account of in the store."""
+    seeds: tuple[int, ...] = ()
+    code: str = ""
+    """A fingerprint of what measures and decides: looks by other code are other looks."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -99,6 +105,8 @@ class Study:
         """Run every cell that is not in the store yet, and decide each question when its last one is in."""
         start = time.perf_counter()
         store = Store(place.store if place.store is not None else DEFAULT_ROOT / "cells")
+        ledger = store.ledger()
+        pasts = {q.key: {c: Past.of(ledger, c, q.seeds, code=q.code) for c in q.claims} for q in self.questions}
         results: dict[str, CellResult] = {}
         findings: dict[str, tuple[Finding, ...]] = {}
         watcher = place.watcher
@@ -121,7 +129,10 @@ class Study:
                 waiting[question.key].discard(result.cell.key)
                 if waiting[question.key] or question.decide is None:
                     continue
-                findings[question.key] = tuple(question.decide(_outcomes(question, results)))
+                past = pasts[question.key]
+                findings[question.key] = tuple(question.decide(_outcomes(question, results), past))
+                for claim, finding in zip(question.claims, findings[question.key], strict=False):
+                    past[claim].saw(ledger, finding)
                 if watcher is not None and findings[question.key]:
                     watcher.decided(question.key, max(findings[question.key], key=lambda f: f.verdict.severity))
             if any(self.stop(finding) for found in findings.values() for finding in found):
@@ -153,7 +164,7 @@ def command_line() -> str:
 def _outcomes(question: Question, results: Mapping[str, CellResult]) -> Outcomes:
     """The outcomes of a question so far, in the order of its plan."""
     pairs = [(each.trial, results[each.cell.key]) for each in question.planned if each.cell.key in results]
-    return Outcomes(tuple(Outcome(trial, r.record, r.failure, r.seconds) for trial, r in pairs))
+    return Outcomes(tuple(Outcome(trial, r.record, r.failure, r.seconds, r.cached) for trial, r in pairs))
 
 
 def _ignore(event: CellEvent) -> None:

@@ -16,6 +16,7 @@ from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
 from assay.seeding import seeds_of
 from assay.studies.arms.brought import Here
+from assay.studies.looks import NO_PAST, Past
 from assay.studies.measure import CELL, TOGETHER, trial_of
 from assay.studies.study import Place, Planned, Question, Study, ends_badly, make_run, never
 
@@ -82,10 +83,13 @@ def _here(tracks: Iterable[Track]) -> Executor | None:
 
 def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
     """A track as a question: its trials, their cells, and its decision behind the central guards."""
-    cells = plan(track, budget, seeds)
+    cells, claim = plan(track, budget, seeds), f"track {track.name}: {track.claim}"
     return Question(
         str(track.number), track.title, tuple(Planned(trial_of(cell.payload), cell) for cell in cells),
-        lambda outcomes: [decide(track, outcomes, seeds)],
+        lambda outcomes, past: [decide(track, outcomes, seeds, past.get(claim, NO_PAST))],
+        claims=() if budget == "smoke" else (claim,),  # shortened trainings decide nothing and spend nothing
+        seeds=seeds,
+        code=fingerprint([CELL.partition(":")[0], track.module, *track.sources], extras=track.extras),
     )
 
 
@@ -155,7 +159,7 @@ def _together(track: Track, trial: Trial, family: str | None) -> Together | None
     return Together(TOGETHER, content_key(identity))
 
 
-def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...]) -> Finding:
+def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...], past: Past = NO_PAST) -> Finding:
     """The finding of one track from the outcomes of its trials, with the central guards applied."""
     seconds = sum(outcome.seconds for outcome in outcomes)
     failures = outcomes.failures
@@ -175,7 +179,9 @@ def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...]) -> Finding:
         )
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
-    finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, seeds=seeds)
+    controls = stats.judged_controls(track.body, outcomes)
+    ran = past.ran(outcomes, arms=stats.control_arms(track.body), controls=controls)
+    finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
     if any(outcome.trial.budget == "smoke" for outcome in outcomes):
         finding = stats.first_look(finding, kind=track.kind)
     return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})

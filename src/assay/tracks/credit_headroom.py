@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from assay.protocols import Budget, Outcomes, Trial
+from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
-from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Region, Series, Verdict
+from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Verdict
 from assay.tracks import credit_training as training
+
+if TYPE_CHECKING:
+    from assay.audits.credit.depth import Utility
 
 ARMS = {
     "backprop": ("backprop", "digits"),
@@ -36,7 +39,10 @@ SUBJECT = "Backprop on digits"
 class Headroom:
     """Backprop against frozen blocks, with and without headroom."""
 
-    controls: ClassVar[tuple[str, ...]] = ("control: stripes", "control: stripes frozen", "control: block FA")
+    controls: ClassVar[tuple[ControlArm, ...]] = (
+        known_good("control: stripes", {"backprop": "control: stripes", "frozen": "control: stripes frozen"}),
+        known_bad("control: block FA", "backprop"),
+    )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return training.trials(ARMS, budget, seeds)
@@ -44,6 +50,10 @@ class Headroom:
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         rule, task = ARMS[trial.arm]
         return training.train_arm(rule, trial.seed, task=task, budget=trial.budget)
+
+    def judge(self, outcomes: Outcomes) -> Utility:
+        """Our depth check on backprop."""
+        return training.judged(outcomes, "backprop", backprop="backprop")
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the published rule fails backprop on digits and ours says that the task has no headroom.
@@ -55,10 +65,7 @@ class Headroom:
 
         if reason := training.undecidable(outcomes, ARMS):
             return Finding(subject=SUBJECT, claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
-        digits, gap = training.judged(outcomes, "backprop", backprop="backprop")
-        stripes, _ = training.judged(outcomes, "control: stripes", backprop="control: stripes",
-                                     frozen="control: stripes frozen")
-        block_fa, _ = training.judged(outcomes, "control: block FA", backprop="backprop")
+        digits, gap = self.judge(outcomes), training.gap(outcomes, "backprop", backprop="backprop")
         value = fmean(gap.values)
         fires, told_apart = value < UTILITY_MARGIN, gap.interval is not None
         headroom = next(check for check in digits.checks if check.name == "headroom")
@@ -73,9 +80,7 @@ class Headroom:
             key_finding=f"{told}.",
             headline="backprop minus frozen",
             measurements=(
-                Measurement(name="backprop minus frozen", value=value, unit="accuracy", n=gap.n, values=gap.values,
-                            seeds=gap.seeds, region=Region(high=UTILITY_MARGIN),
-                            note=f"{gap.note}; interval {gap.interval}; the claim is on the difference as published"),
+                gap.model_copy(update={"name": "backprop minus frozen", "region": Region(high=UTILITY_MARGIN)}),
                 *((Measurement(name="smallest detectable gain", value=digits.detectable, unit="accuracy",
                                source="derived"),) if digits.detectable is not None else ()),
             ),
@@ -84,11 +89,6 @@ class Headroom:
                       verdict=Verdict.PASS if fires else Verdict.INCONCLUSIVE),
                 Check(name="ours says no headroom", reason=digits.reason,
                       verdict=Verdict.PASS if spared else Verdict.FAIL if fires else Verdict.INCONCLUSIVE),
-            ),
-            controls=(
-                Control(name="control: stripes", kind="known-good", expected="PASS", observed=stripes.verdict.value,
-                        separated=stripes.verdict is Verdict.PASS),
-                training.known_bad("control: block FA", block_fa),
             ),
             figures=(_figure(outcomes, UTILITY_MARGIN),),
             varied=("initialisation", "data order", "split"),

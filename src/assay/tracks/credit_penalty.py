@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from assay import stats
-from assay.protocols import Budget, Outcomes, Trial
+from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
-from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Region, Series, Verdict
+from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Verdict
 from assay.tracks import credit_training as training
 
 PENALTY = 0.01
@@ -40,7 +40,10 @@ SUBJECT = "Block-level DFA with a penalty, on digits"
 class Penalty:
     """DFA with and without the penalty."""
 
-    controls: ClassVar[tuple[str, ...]] = ("control: backprop", "control: block FA")
+    controls: ClassVar[tuple[ControlArm, ...]] = (
+        known_good("control: backprop", "penalised"),
+        known_bad("control: block FA", "penalised"),
+    )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return training.trials(ARMS, budget, seeds)
@@ -48,6 +51,13 @@ class Penalty:
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         penalty = PENALTY if trial.arm == "penalised" else 0.0
         return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty, budget=trial.budget)
+
+    def judge(self, outcomes: Outcomes) -> Check:
+        """Whether the penalised arm shows either mode: a stream that grows, or blocks below frozen ones."""
+        growth = max(outcomes.values("penalised", "growth"))
+        utility = training.judged(outcomes, "penalised", backprop="control: backprop")
+        verdict = utility.verdict if growth <= TAMED else Verdict.FAIL
+        return Check(name="modes", verdict=verdict, reason=f"growth {growth:.3g}; {utility.reason}")
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if at every seed the stream grows and the penalty tames it, and penalised blocks end below frozen ones.
@@ -61,11 +71,9 @@ class Penalty:
         grown, tamed = min(plain) > TAMED, max(penalised) <= TAMED
         growth = (f"growth {min(plain):.3g} to {max(plain):.3g} without the penalty, {min(penalised):.3g} to "
                   f"{max(penalised):.3g} with it")
-        utility, gap = training.judged(outcomes, "penalised", backprop="control: backprop")
-        backprop, _ = training.judged(outcomes, "control: backprop", backprop="control: backprop")
-        block_fa, _ = training.judged(outcomes, "control: block FA", backprop="control: backprop")
+        utility = training.judged(outcomes, "penalised", backprop="control: backprop")
+        gap = training.gap(outcomes, "penalised", backprop="control: backprop")
         worse = stats.relation(gap.interval, training.BELOW_FROZEN)
-        backprop_growth = max(outcomes.values("control: backprop", "growth"))
         return Finding(
             subject=SUBJECT,
             claim="",
@@ -86,12 +94,6 @@ class Penalty:
                       verdict=Verdict.PASS if grown else Verdict.INCONCLUSIVE),
                 Check(name="mode 1 is gone with it", reason=growth, verdict=Verdict.PASS if tamed else Verdict.FAIL),
                 Check(name="mode 2 is left", reason=utility.reason, verdict=worse),
-            ),
-            controls=(
-                Control(name="control: backprop", kind="known-good", expected=f"growth up to {TAMED:g}, not FAIL",
-                        observed=f"growth {backprop_growth:.3g}, {backprop.verdict.value}",
-                        separated=backprop.verdict is not Verdict.FAIL and backprop_growth <= TAMED),
-                training.known_bad("control: block FA", block_fa),
             ),
             figures=(_figure(seeds, plain, penalised),),
             varied=("initialisation", "data order", "split", "feedback matrices"),

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay import stats
-from assay.protocols import Budget, Outcomes, Trial
+from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
-from assay.results import Check, Control, Figure, Finding, Measurement, Series, Verdict
+from assay.results import Check, Figure, Finding, Measurement, Series, Verdict
 from assay.tracks import credit_training as training
+
+if TYPE_CHECKING:
+    from assay.audits.credit.depth import Utility
 
 RULES = {"dfa": "dfa", "frozen": "frozen", "control: backprop": "backprop", "control: block FA": "fa"}
 ARMS = tuple(RULES)
@@ -32,13 +35,20 @@ SUBJECT = "Block-level DFA on digits"
 class StandardReporting:
     """DFA on digits, judged by standard reporting and by depth utility."""
 
-    controls: ClassVar[tuple[str, ...]] = ("control: backprop", "control: block FA")
+    controls: ClassVar[tuple[ControlArm, ...]] = (
+        known_good("control: backprop", "dfa"),
+        known_bad("control: block FA", "dfa"),
+    )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return training.trials(ARMS, budget, seeds)
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         return training.train_arm(RULES[trial.arm], trial.seed, budget=trial.budget)
+
+    def judge(self, outcomes: Outcomes) -> Utility:
+        """The protocol on DFA: do its trained blocks beat frozen ones?"""
+        return training.judged(outcomes, "dfa", backprop="control: backprop")
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if standard reporting accepts DFA, its blocks end below frozen ones, and the protocol rejects it.
@@ -48,9 +58,7 @@ class StandardReporting:
         if reason := training.undecidable(outcomes, ARMS, "accuracy", "mean_cosine"):
             return Finding(subject=SUBJECT, claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
         standard = _standard(outcomes)
-        dfa, gap = training.judged(outcomes, "dfa", backprop="control: backprop")
-        backprop, _ = training.judged(outcomes, "control: backprop", backprop="control: backprop")
-        block_fa, _ = training.judged(outcomes, "control: block FA", backprop="control: backprop")
+        dfa, gap = self.judge(outcomes), training.gap(outcomes, "dfa", backprop="control: backprop")
         worse = stats.relation(gap.interval, training.BELOW_FROZEN)
         verdict = training.verdict(
             holds=standard.verdict is Verdict.PASS and worse is Verdict.PASS and dfa.verdict is Verdict.FAIL,
@@ -71,11 +79,6 @@ class StandardReporting:
                 _seedwise(outcomes, "growth", "DFA largest growth"),
             ),
             checks=(standard, Check(name="protocol on DFA", verdict=dfa.verdict, reason=dfa.reason)),
-            controls=(
-                Control(name="control: backprop", kind="known-good", expected="not FAIL",
-                        observed=backprop.verdict.value, separated=backprop.verdict is not Verdict.FAIL),
-                training.known_bad("control: block FA", block_fa),
-            ),
             figures=(_figure(outcomes),),
             varied=("initialisation", "data order", "split", "feedback matrices"),
             limitations=("Small nets on digits at a high learning rate, chosen so that the effect shows in seconds; "

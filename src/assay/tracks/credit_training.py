@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay.protocols import Budget, Outcomes, Trial
-from assay.results import Control, Measurement, Region, Verdict
+from assay.results import Measurement, Region, Verdict
 from assay.stats.decision import MINIMUM_SEEDS
 
 if TYPE_CHECKING:
@@ -101,16 +101,21 @@ def undecidable(outcomes: Outcomes, arms: Iterable[str], *keys: str) -> str | No
     return f"not a number: {', '.join(broken)}" if broken else None
 
 
-def judged(outcomes: Outcomes, arm: str, *, backprop: str, frozen: str = "frozen") -> tuple[Utility, Measurement]:
-    """Whether training the blocks pays in ``arm``, and by how much it beats frozen blocks."""
+def judged(outcomes: Outcomes, arm: str, *, backprop: str) -> Utility:
+    """Whether training the blocks pays in ``arm``: the depth check of the credit audit."""
     from assay.audits.credit.depth import Baselines, judge_utility
 
     def rows(name: str) -> Mapping[int, Sequence[bool]]:
         return {seed: [item == "1" for item in record["correct"]] for seed, record in outcomes.arm(name).items()}
 
-    utility = judge_utility(Baselines({"rule": rows(arm), "backprop": rows(backprop), "frozen": rows(frozen)}))
-    assert utility.gap is not None, "only an audit without baselines has no gap"
-    return utility, utility.gap
+    return judge_utility(Baselines({"rule": rows(arm), "backprop": rows(backprop), "frozen": rows("frozen")}))
+
+
+def gap(outcomes: Outcomes, arm: str, *, backprop: str) -> Measurement:
+    """By how much ``arm`` beats frozen blocks."""
+    found = judged(outcomes, arm, backprop=backprop).gap
+    assert found is not None, "only an audit without baselines has no gap"
+    return found
 
 
 def verdict(*, holds: bool, refuted: bool, seeds: Sequence[int]) -> Verdict:
@@ -118,9 +123,3 @@ def verdict(*, holds: bool, refuted: bool, seeds: Sequence[int]) -> Verdict:
     if len(seeds) < MINIMUM_SEEDS:
         return Verdict.INCONCLUSIVE
     return Verdict.FAIL if refuted else Verdict.PASS if holds else Verdict.INCONCLUSIVE
-
-
-def known_bad(name: str, utility: Utility) -> Control:
-    """The control that the depth check must fail."""
-    return Control(name=name, kind="known-bad", expected="FAIL", observed=utility.verdict.value,
-                   separated=utility.verdict is Verdict.FAIL)

@@ -13,12 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from assay import stats
-from assay.protocols import Budget, Outcomes, Trial
+from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
-from assay.results import Check, Control, Figure, Finding, Table, Verdict
+from assay.results import Check, Figure, Finding, Table, Verdict
 
 KERNELS = ("eager", "fast", "deviations", "population")
-PLANTED = "controls"
+ROUNDED = "the reference itself, rounded"
+MISTAKES = (
+    "wrong sign of the feedback", "transposed weight", "dropped bias", "stale cache of the input", "one sweep short",
+    "gradient of a bias forgotten", "nudge of the wrong sign", "factor missing in a gradient",
+)  # fmt: skip
+"""The kernels of ``audits.equilibrium.kernel_subjects.planted``, by name; a test keeps the two lists equal."""
+CONTROL = "control: "
 SWEEPS, BETA = (30, 10), 0.2
 
 
@@ -30,23 +36,28 @@ SWEEPS, BETA = (30, 10), 0.2
     kind="deterministic",
 )
 class GoldenReference:
-    """One audit per kernel and seed; the planted mistakes once per seed."""
+    """One audit per kernel and seed; the planted mistakes are kernels too."""
 
-    controls: ClassVar[tuple[str, ...]] = (PLANTED,)
+    controls: ClassVar[tuple[ControlArm, ...]] = (
+        known_good(CONTROL + ROUNDED, "fast"),
+        *(known_bad(CONTROL + mistake, "fast") for mistake in MISTAKES),
+    )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
-        """Every kernel and the planted mistakes at every seed."""
-        return [Trial(arm, seed, budget) for seed in seeds for arm in (*KERNELS, PLANTED)]
+        """Every kernel at every seed, and each control in its place at the first three."""
+        controls = [Trial(arm, seed, budget) for seed in seeds[:3] for control in self.controls for arm in control.arms]
+        return [*(Trial(arm, seed, budget) for seed in seeds for arm in KERNELS), *controls]
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
-        """The audit's comparisons as numbers; for the controls, how often each was accepted."""
+        """The audit's comparisons as numbers; a control is a kernel like any other."""
         from assay.audits.equilibrium.kernel import audit_kernel
+        from assay.audits.equilibrium.kernel_subjects import KERNELS as KNOWN
+        from assay.audits.equilibrium.kernel_subjects import planted, rounded
 
-        name = "fast" if trial.arm == PLANTED else trial.arm
+        kernels = {**KNOWN, ROUNDED: rounded, **planted()}
+        kernel = kernels[trial.arm.removeprefix(CONTROL)]
         sweeps = (6, 3) if trial.budget == "smoke" else SWEEPS
-        finding = audit_kernel(name, seed=trial.seed, sweeps=sweeps, beta=BETA, controls=trial.arm == PLANTED)
-        if trial.arm == PLANTED:
-            return {"controls": [control.model_dump() for control in finding.controls]}
+        finding = audit_kernel(kernel, seed=trial.seed, sweeps=sweeps, beta=BETA, controls=False)
         return {
             "share": finding.measurements[0].value,
             "compared": finding.measurements[0].n,
@@ -83,7 +94,6 @@ class GoldenReference:
             tables=(_by_kernel(arms), *(Table.model_validate(table) for table in first["tables"])),
             figures=(Figure.model_validate(first["figure"]),),
             checks=(decision.check("agreement"), _strong(labelled)),
-            controls=_controls(outcomes),
             limitations=(
                 "Networks of 16 units a layer; the tables show the first seed of the first kernel.",
                 "Convolution is compared with average pooling; a maximum, which jumps when rounding changes a winner, "
@@ -121,23 +131,6 @@ def _strong(labelled: Sequence[tuple[str, Mapping[str, Any]]]) -> Check:
     reason = f"a tolerance was as large as what it judged: {', '.join(weak)}" if weak else "in every audit"
     verdict = Verdict.PARTIAL if weak else Verdict.PASS
     return Check(name="every comparison could have failed", verdict=verdict, reason=reason, label="context")
-
-
-def _controls(outcomes: Outcomes) -> tuple[Control, ...]:
-    """Each planted mistake over all seeds: separated only if it was told apart at every one."""
-    gathered: dict[str, list[Control]] = {}
-    for record in outcomes.arm(PLANTED).values():
-        for control in record["controls"]:
-            gathered.setdefault(control["name"], []).append(Control.model_validate(control))
-    return tuple(
-        found[0].model_copy(
-            update={
-                "separated": all(control.separated for control in found),
-                "observed": f"{found[0].observed}; {sum(c.separated for c in found)} of {len(found)} seeds told apart",
-            }
-        )
-        for found in gathered.values()
-    )
 
 
 def _number(value: Any) -> float:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from assay import stats
-from assay.protocols import Budget, Outcomes, Trial
+from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
-from assay.results import Control, Figure, Finding, Measurement, Region, Table, Verdict
+from assay.results import Check, Control, Figure, Finding, Measurement, Region, Table, Verdict
 from assay.seeding import numpy_generator
 from assay.tracks.faults import PLANTED, Planted
 
-FAULT, TWIN = "fault", "twin"
+FAULT, TWIN, SUBJECT = "fault", "twin", "subject"
 
 
 @track(
@@ -31,13 +31,14 @@ FAULT, TWIN = "fault", "twin"
 class Honesty:
     """Every planted pair, once per seed."""
 
-    controls: ClassVar[tuple[str, ...]] = tuple(
-        f"{side}: {planted.name}" for planted in PLANTED for side in (FAULT, TWIN)
+    arms: ClassVar[tuple[str, ...]] = tuple(f"{side}: {planted.name}" for planted in PLANTED for side in (FAULT, TWIN))
+    controls: ClassVar[tuple[ControlArm, ...]] = tuple(
+        (known_bad if arm.startswith(FAULT) else known_good)(arm, SUBJECT) for arm in arms
     )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """One trial per fault, per twin and per seed."""
-        return [Trial(arm=arm, seed=seed, budget=budget) for seed in seeds for arm in self.controls]
+        return [Trial(arm=arm, seed=seed, budget=budget) for seed in seeds for arm in self.arms]
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The library's judgement of one planted subject."""
@@ -49,14 +50,23 @@ class Honesty:
             "verdict": judgement.verdict,
             "reason": judgement.reason,
             "habit_accepts": judgement.habit_accepts,
-            "told": planted.told(judgement, faulty=side == FAULT),
+            "told": (told := planted.told(judgement, faulty=side == FAULT)),
+            "accepted": told is not (side == FAULT),
         }
+
+    def judge(self, outcomes: Outcomes) -> Check:
+        """Whether the library accepts the planted subject at every seed; a fault is rejected for the right reason."""
+        records = list(outcomes.arm(SUBJECT).values())
+        accepted = [bool(record["accepted"]) for record in records]
+        verdict = Verdict.PASS if all(accepted) else Verdict.INCONCLUSIVE if any(accepted) else Verdict.FAIL
+        said = ", ".join(sorted({str(record["verdict"]) for record in records}))
+        return Check(name=SUBJECT, verdict=verdict, reason=f"{said} ({sum(accepted)} of {len(accepted)} accepted)")
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if every fault was caught and every twin accepted, at every seed."""
         controls = tuple(_control(planted, side, outcomes) for planted in PLANTED for side in (FAULT, TWIN))
         caught, accepted = stats.sensitivity(controls), stats.specificity(controls)
-        records = [record for arm in self.controls for record in outcomes.arm(arm).values()]
+        records = [record for arm in self.arms for record in outcomes.arm(arm).values()]
         wrong = sum(not record["told"] for record in records)
         unfinished = [control.name for control in controls if control.observed == "no result"]
         mistaken = [control.name for control in controls if not control.separated]
@@ -83,7 +93,6 @@ class Honesty:
                 caught,
                 accepted,
             ),
-            controls=controls,
             tables=(_table(outcomes),),
             figures=(_figure(outcomes),),
             varied=("planted data",),

@@ -14,9 +14,9 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from assay import stats
-from assay.protocols import Budget, Outcomes, Trial
+from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
-from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Region, Series, Table, Verdict
+from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Table, Verdict
 from assay.stats import Decision
 from assay.stats.intervals import deviation
 
@@ -46,7 +46,11 @@ CONTROL_SEEDS = 3
 class Parity:
     """Two arms and their floors at every seed; broken learners at the first three."""
 
-    controls: ClassVar[tuple[str, ...]] = (TWIN, *BAD)
+    controls: ClassVar[tuple[ControlArm, ...]] = (
+        known_good(TWIN, EQPROP),
+        known_bad(FROZEN, EQPROP),
+        *(known_bad(arm, EQPROP, because=("not above", "lies outside")) for arm in (SHUFFLED, FLIPPED)),
+    )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """Arms, floors and the healthy twin at every seed, broken learners at the first three."""
@@ -91,7 +95,8 @@ class Parity:
         guard = stats.above_chance(
             {EQPROP: ours, BACKPROP: theirs}, items=TEST_ITEMS, chance=1 / CLASSES, majority=majority, scale=100
         )
-        decision = _parity(ours, theirs, seeds, guards=(guard,))
+        answers = stats.recorded_answers(outcomes.arm(EQPROP), outcomes.arm(BACKPROP)) if len(seeds) >= 2 else None
+        decision = _parity(ours, theirs, seeds, guards=(guard,), answers=answers)
         level = stats.summarise("accuracy of EqProp", ours, unit="%", seeds=seeds)
         level = level.model_copy(update={"region": Region(low=TARGET)})
         reached = (level.value or 0.0) >= TARGET
@@ -111,7 +116,6 @@ class Parity:
             tables=(_table(seeds, ours, theirs, outcomes), _tuning_table(outcomes)),
             figures=(_slopes(seeds, ours, theirs, linear), _learning(outcomes, seeds[0])),
             checks=(*decision.checks, *_level_checks(ours, linear, reached, level), decision.check("parity")),
-            controls=_controls(outcomes),
             limitations=(
                 f"One small task of {TEST_ITEMS} test images per seed; the seed draws the split too.",
                 "The backprop arm is the feed-forward limit (gamma -> 0) of the same network with the same weights.",
@@ -132,6 +136,7 @@ def _epochs(trial: Trial) -> int:
 def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list[dict[str, Any]]:
     """One training a trial; the test part is replaced while choosing is still going on, and looked at by name only."""
     from assay.learning import evaluate, train_many
+    from assay.learning.answers import answered
     from assay.learning.controls import Flipped, shuffle_labels
     from assay.models import EnergyMLP
     from assay.rules import Backprop, EqProp
@@ -165,6 +170,7 @@ def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list
             "rate": rate,
             "validation": 100 * result.validation_accuracy,
             "accuracy": 100 * evaluate(model, task.test).accuracy,
+            **answered(model, task.test),
             "history": [100 * epoch.validation_accuracy for epoch in result.history],
             "diverged": result.diverged,
             "residual": result.history[-1].residual if result.history else None,
@@ -174,32 +180,17 @@ def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list
 
 
 def _parity(
-    a: Sequence[float], b: Sequence[float], seeds: Sequence[int], *, guards: Iterable[Decision] = ()
+    a: Sequence[float],
+    b: Sequence[float],
+    seeds: Sequence[int],
+    *,
+    guards: Iterable[Decision] = (),
+    answers: stats.Answers | None = None,
 ) -> Decision:
     return stats.parity(
-        a, b, margin=MARGIN, items=TEST_ITEMS, scale=100.0, guards=guards, name="gap", unit="pp", seeds=seeds
-    )
-
-
-def _controls(outcomes: Outcomes) -> tuple[Control, ...]:
-    """Broken learners must be rejected outright, and backprop must not be told from itself."""
-    controls = []
-    for arm in (TWIN, *BAD):
-        seeds, found, theirs = outcomes.paired(arm, BACKPROP, "accuracy")
-        if not seeds:
-            continue
-        decision = _parity(found, theirs, seeds)
-        good = arm == TWIN
-        controls.append(
-            Control(
-                name=arm.removeprefix("control: "),
-                kind="known-good" if good else "known-bad",
-                expected="not FAIL" if good else "FAIL",
-                observed=f"{decision.verdict}: {fmean(found):.2f} % against {fmean(theirs):.2f} %, n = {len(seeds)}",
-                separated=(decision.verdict is Verdict.FAIL) is not good,
-            )
-        )
-    return tuple(controls)
+        a, b, margin=MARGIN, items=TEST_ITEMS, answers=answers, scale=100.0, guards=guards, name="gap", unit="pp",
+        seeds=seeds,
+    )  # fmt: skip
 
 
 def _measurements(

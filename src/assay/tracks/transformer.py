@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from assay import stats
-from assay.protocols import Budget, Outcomes, Trial
+from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
 from assay.results import Check, Finding, Measurement, Verdict
 from assay.tracks.transformer_reporting import (
@@ -31,7 +31,7 @@ from assay.tracks.transformer_reporting import (
     SUCCESS_RATE,
     accuracy_figure,
     gradient_figure,
-    judged_controls,
+    judged,
     strong_feedback,
     succeeds,
     summary,
@@ -57,14 +57,18 @@ ROWS = 8
 class Transformer:
     """Reversal at every seed; mirror sums beyond the quick budget; controls of both criteria."""
 
-    controls: ClassVar[tuple[str, ...]] = (BPTT, STRONG, ALONE, FLIPPED)
+    controls: ClassVar[tuple[ControlArm, ...]] = (
+        known_good(BPTT, REVERSAL),
+        known_bad(STRONG, REVERSAL, because="not the gradient"),
+        *(known_bad(arm, REVERSAL, because="does not solve") for arm in (ALONE, FLIPPED)),
+    )
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """One training per seed and task; the controls once, at the first seed."""
         tasks = (REVERSAL,) if budget in ("smoke", "quick") else (REVERSAL, MIRROR)
         return [
             *(Trial(arm, seed, budget) for seed in seeds for arm in tasks),
-            *(Trial(arm, seeds[0], budget) for arm in self.controls),
+            *(Trial(arm, seeds[0], budget) for control in self.controls for arm in control.arms),
         ]
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
@@ -113,6 +117,10 @@ class Transformer:
             "loss": result.final_loss,
         }
 
+    def judge(self, outcomes: Outcomes) -> Check:
+        """Whether every seed of the reversal succeeds by both criteria."""
+        return judged(outcomes)
+
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the exact lower bound of the success rate reaches 70 %."""
         records = dict(sorted(outcomes.arm(REVERSAL).items()))
@@ -151,7 +159,6 @@ class Transformer:
             tables=(summary(outcomes), table(outcomes)),
             figures=(accuracy_figure(outcomes), gradient_figure(outcomes)),
             checks=(decision.check("reversal"), *_mirror_checks(outcomes)),
-            controls=judged_controls(outcomes),
             limitations=(
                 "Keys and values are clamped to the input: attention from state to state is not covered.",
                 "Automatic differentiation is used at fixed states only; no graph goes through the relaxation.",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 from assay import stats
 from assay.protocols import Outcomes
-from assay.results import Control, Figure, Reference, Series, Table
+from assay.results import Check, Figure, Reference, Series, Table, Verdict
 
 REVERSAL, MIRROR = "reversal", "mirror sum"
 BPTT = "control: backprop through the relaxation"
@@ -38,27 +38,18 @@ def true_ep(record: Mapping[str, Any]) -> bool:
     return bool(before["trusted"] and before["error"] <= AGREES)
 
 
-def judged_controls(outcomes: Outcomes) -> tuple[Control, ...]:
-    """Each control is judged by the criterion it belongs to, and only the known-good one by both."""
-    judged: dict[str, tuple[Literal["known-good", "known-bad"], str, Callable[[Mapping[str, Any]], bool]]] = {
-        BPTT: ("known-good", "solves, and agrees with the gradient", lambda r: solves(r) and true_ep(r)),
-        STRONG: ("known-bad", "not the gradient (accuracy is only reported)", lambda r: not true_ep(r)),
-        ALONE: ("known-bad", "does not solve", lambda r: not solves(r)),
-        FLIPPED: ("known-bad", "does not solve", lambda r: not solves(r)),
-    }
-    told = []
-    for arm, (kind, wanted, separated) in judged.items():
-        for record in outcomes.arm(arm).values():
-            before = record["before"]
-            observed = (
-                f"{record['sequences']:.2f} % of the sequences, {record['accuracy']:.2f} % of the tokens; gradient "
-                f"error {before['error']:.2g}, cosine {before['cosine']:.3f}"
-            )
-            told.append(
-                Control(name=arm.removeprefix("control: "), kind=kind, expected=wanted, observed=observed,
-                        separated=separated(record))
-            )  # fmt: skip
-    return tuple(told)
+def judged(outcomes: Outcomes) -> Check:
+    """Whether every training on reversal succeeds; which of the two criteria it missed is in the reason."""
+    told, good = [], True
+    for record in outcomes.arm(REVERSAL).values():
+        before, good = record["before"], good and succeeds(record)
+        missed = [name for name, met in (("does not solve", solves), ("not the gradient", true_ep)) if not met(record)]
+        told.append(
+            f"{record['sequences']:.2f} % of the sequences, gradient error {before['error']:.2g}, cosine "
+            f"{before['cosine']:.3f}: {' and '.join(missed) or 'success'}"
+        )
+    verdict = Verdict.PASS if told and good else Verdict.FAIL
+    return Check(name="succeeds", verdict=verdict, reason="; ".join(told))
 
 
 def strong_feedback(outcomes: Outcomes) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import pytest
 
 from assay import stats
 from assay.protocols import Outcome, Outcomes, Trial
-from assay.results import Evidence, Failure, Verdict
+from assay.results import Evidence, Failure, Finding, Verdict
 from assay.tracks.faults import PLANTED
 from assay.tracks.honesty import Honesty
 
@@ -16,6 +16,17 @@ def run_track(names=None, seeds=(42,)) -> Outcomes:
     track = Honesty()
     wanted = [t for t in track.trials("quick", seeds) if names is None or t.arm.partition(": ")[2] in names]
     return Outcomes(tuple(Outcome(trial, track.measure(trial)) for trial in wanted))
+
+
+def enforced(outcomes: Outcomes) -> Finding:
+    track = Honesty()
+    records = stats.finished(outcomes, controls=stats.control_arms(track))
+    ran = stats.Ran(records, controls=stats.judged_controls(track, outcomes), planned=True)
+    return stats.enforce(track.decide(outcomes), kind="deterministic", ran=ran)
+
+
+def missed(finding: Finding) -> set[str]:
+    return {c.name for c in finding.controls if not c.separated and not c.observed.startswith("not run")}
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -32,7 +43,7 @@ def test_seeds_draw_other_data_and_the_same_seed_the_same():
 
 
 def test_the_finding_states_sensitivity_and_specificity_with_exact_bounds():
-    finding = stats.enforce(Honesty().decide(run_track()), kind="deterministic", seeds=(42,))
+    finding = enforced(run_track())
     n = len(PLANTED)
     assert finding.verdict is Verdict.PASS, finding.reason
     assert finding.evidence is Evidence.CONFIRMED
@@ -58,12 +69,13 @@ def test_the_finding_states_sensitivity_and_specificity_with_exact_bounds():
 )
 def test_a_guard_that_is_taken_away_is_missed(monkeypatch, guard, replacement, blinded):
     monkeypatch.setattr(stats, guard, replacement)
-    finding = Honesty().decide(run_track(blinded))
-    missed = {control.name for control in finding.controls if not control.separated and control.observed != "no result"}
-    assert missed == {f"fault: {name}" for name in blinded}
+    outcomes = run_track(blinded)
+    finding = Honesty().decide(outcomes)
     assert finding.verdict is Verdict.FAIL
     monkeypatch.undo()
-    assert stats.enforce(finding, kind="deterministic", seeds=(42,)).reason.startswith("not calibrated")
+    judged = enforced(outcomes)
+    assert missed(judged) == {f"fault: {name}" for name in blinded}
+    assert judged.reason.startswith("not calibrated")
 
 
 def test_a_store_that_checks_no_digest_is_caught(monkeypatch):
@@ -88,12 +100,9 @@ def test_a_check_that_rejects_everything_fails_by_its_twins(monkeypatch):
     monkeypatch.setattr(
         stats, "parity", lambda *a, **k: real(*a, **k).model_copy(update={"verdict": Verdict.INCONCLUSIVE})
     )
-    finding = Honesty().decide(run_track({"parity at chance", "NaN metric"}))
-    assert finding.verdict is Verdict.FAIL
-    assert {c.name for c in finding.controls if not c.separated and c.observed != "no result"} >= {
-        "twin: parity at chance",
-        "twin: NaN metric",
-    }
+    outcomes = run_track({"parity at chance", "NaN metric"})
+    assert Honesty().decide(outcomes).verdict is Verdict.FAIL
+    assert missed(enforced(outcomes)) >= {"twin: parity at chance", "twin: NaN metric"}
 
 
 def test_trials_that_are_missing_or_failed_never_pass():
@@ -102,7 +111,8 @@ def test_trials_that_are_missing_or_failed_never_pass():
     for outcomes in (Outcomes(()), Outcomes((Outcome(trial, None, failure),)), run_track({"NaN metric"})):
         finding = Honesty().decide(outcomes)
         assert not finding.passed
-        assert {c.name: c.observed for c in finding.controls}["fault: peeking"] == "no result"
+        told = {c.name: c.observed for c in enforced(outcomes).controls}
+        assert told["fault: peeking"] == "not run: no record of fault: peeking"
 
 
 def test_more_seeds_add_trials_and_change_none():

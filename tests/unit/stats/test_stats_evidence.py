@@ -1,8 +1,10 @@
+import dataclasses
 import math
 
 import pytest
 
 from assay import stats
+from assay.protocols import Outcome, Outcomes, Trial
 from assay.results import Control, Evidence, Failure, Finding, Interval, Measurement, Region, Verdict
 
 GOOD = Control(name="healthy", kind="known-good", expected="PASS", observed="PASS", separated=True)
@@ -25,8 +27,12 @@ def finding(**changes) -> Finding:
     return Finding(**(base | changes))
 
 
+def ran(seeds=SEEDS, *, controls=(GOOD, BAD), planned=True, **more) -> stats.Ran:
+    return stats.Ran({seed: f"record of {seed}" for seed in seeds}, controls=controls, planned=planned, **more)
+
+
 def enforce(subject: Finding, *, kind="statistical", seeds=SEEDS, **more) -> Finding:
-    return stats.enforce(subject, kind=kind, seeds=seeds, **more)
+    return stats.enforce(subject, kind=kind, ran=ran(seeds, controls=subject.controls, **more))
 
 
 def test_a_sound_finding_keeps_its_verdict_and_gets_its_level():
@@ -57,7 +63,7 @@ def test_controls_that_are_not_told_apart_make_every_verdict_inconclusive(verdic
 def test_a_check_nobody_has_seen_fail_is_not_calibrated():
     judged = enforce(finding(controls=()))
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert "no control was run" in judged.reason
+    assert "no control was run as an arm" in judged.reason
 
 
 @pytest.mark.parametrize("seeds", [(42,), (42, 43), (42, 42, 42), ()])
@@ -66,18 +72,124 @@ def test_fewer_than_three_distinct_seeds_are_never_a_statistical_pass(seeds):
     judged = enforce(subject, seeds=seeds)
     assert judged.verdict is Verdict.INCONCLUSIVE
     assert judged.evidence is Evidence.SMOKE
-    assert enforce(subject, kind="deterministic", seeds=seeds).verdict is Verdict.PASS
+    assert enforce(subject, kind="deterministic", seeds=seeds or SEEDS).verdict is Verdict.PASS
 
 
 def test_a_failure_with_few_seeds_stays_a_failure():
     assert enforce(finding(verdict=Verdict.FAIL), seeds=(42,)).verdict is Verdict.FAIL
 
 
+def test_ten_seeds_asked_for_and_one_trial_run_are_one_observation():
+    one = Outcomes((Outcome(Trial("subject", 42), {"gap": 0.001}),))
+    counted = stats.Ran(stats.finished(one), controls=(GOOD, BAD), planned=True)
+    judged = stats.enforce(finding(), kind="statistical", ran=counted)
+    assert (judged.verdict, judged.evidence) == (Verdict.INCONCLUSIVE, Evidence.SMOKE)
+    assert judged.reason.startswith("1 seed(s) finished with a record of their own")
+
+
+def test_a_number_that_names_seeds_nobody_ran_is_no_pass():
+    judged = enforce(finding(), seeds=SEEDS[:8])
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert judged.reason.startswith("gap names seed 50, 51, which no arm of the claim finished")
+
+
+def test_ten_identical_records_of_a_track_that_ignores_its_seed_are_one():
+    same = [Outcome(Trial("subject", s), {"gap": 0.001, "seed": s, "cpu_seconds": s / 7}) for s in SEEDS]
+    counted = stats.Ran(stats.finished(Outcomes(tuple(same))), controls=(GOOD, BAD), planned=True)
+    judged = stats.enforce(finding(), kind="statistical", ran=counted)
+    assert (judged.verdict, judged.evidence) == (Verdict.INCONCLUSIVE, Evidence.SMOKE)
+    differing = [Outcome(Trial("subject", s), {"gap": s / 1e6, "cpu_seconds": 1.0}) for s in SEEDS]
+    counted = stats.Ran(stats.finished(Outcomes(tuple(differing))), controls=(GOOD, BAD), planned=True)
+    assert stats.enforce(finding(), kind="statistical", ran=counted).evidence is Evidence.CONFIRMED
+
+
+def test_a_seed_that_one_arm_did_not_finish_is_no_pair():
+    both = [Outcome(Trial(arm, s), {"accuracy": s / 100}) for arm in ("ours", "theirs") for s in SEEDS]
+    assert set(stats.finished(Outcomes(tuple(both)))) == set(SEEDS)
+    assert set(stats.finished(Outcomes(tuple(both[:-7])))) == set(SEEDS[:3])
+    lone = Outcome(Trial("control: bad", 42), {"accuracy": 0.1})
+    assert set(stats.finished(Outcomes((*both, lone)), controls=["control: bad"])) == set(SEEDS)
+
+
+def test_a_mean_inside_its_region_without_an_interval_is_no_pass():
+    bare = Measurement(name="gap", value=0.5001, n=10, region=Region(low=0.5), values=(0.5001,) * 10, seeds=SEEDS)
+    judged = enforce(finding(measurements=(bare,)))
+    assert (judged.verdict, judged.evidence) == (Verdict.INCONCLUSIVE, Evidence.SMOKE)
+    assert "0.5001 has no interval that lies inside >= 0.5" in judged.reason
+    assert enforce(finding(measurements=(bare,)), kind="deterministic").verdict is Verdict.PASS
+
+
+def test_a_statistical_pass_without_any_region_is_no_pass():
+    number = stats.summarise("gap", [0.1, 0.2, 0.3], seeds=SEEDS[:3])
+    judged = enforce(finding(measurements=(number,)))
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert "needs an interval inside a region" in judged.reason
+
+
+def test_without_a_headline_the_worst_measurement_decides():
+    good, region = gap(), Region(low=-0.03, high=0.03)
+    outside = gap(value=0.05, interval=Interval(low=0.04, high=0.06, confidence=0.9, method="t")).model_copy(
+        update={"name": "other"}
+    )
+    across = outside.model_copy(
+        update={"value": 0.02, "interval": Interval(low=0.01, high=0.04, confidence=0.9, method="t"), "region": region}
+    )
+    assert enforce(finding(headline=None, measurements=(good, good))).verdict is Verdict.PASS
+    for bad in ((outside, outside), (good, outside), (good, across)):
+        assert enforce(finding(headline=None, measurements=bad)).verdict is Verdict.INCONCLUSIVE
+    # With a headline the others may be undecided, never outside.
+    assert enforce(finding(measurements=(good, across))).verdict is Verdict.PASS
+    assert enforce(finding(measurements=(good, outside))).verdict is Verdict.INCONCLUSIVE
+
+
+def test_what_is_undecided_is_never_called_confirmed():
+    wide = [0.06, -0.06, 0.05, -0.05, 0.04, -0.04, 0.03, -0.03, 0.02, -0.02]
+    decision = stats.non_inferior(wide, [0.0] * 10, margin=0.02, seeds=SEEDS)
+    assert decision.verdict is Verdict.INCONCLUSIVE
+    judged = enforce(finding(verdict=Verdict.INCONCLUSIVE, measurements=(decision.measurement,)))
+    assert judged.evidence is Evidence.DIRECTIONAL
+    assert enforce(finding(verdict=Verdict.PARTIAL)).evidence is Evidence.DIRECTIONAL
+
+
+def test_one_sided_claims_are_asked_for_power_too():
+    lucky = [0.055, 0.06, -0.02, 0.07, -0.01, 0.05, 0.045, -0.005, 0.08, -0.015]
+    for decision in (
+        stats.non_inferior(lucky, [0.0] * 10, margin=0.001, seeds=SEEDS),
+        stats.better(lucky, [0.0] * 10, seeds=SEEDS),
+    ):
+        assert decision.passed
+        lone = enforce(finding(measurements=(decision.measurement,)))
+        assert (lone.verdict, lone.evidence) == (Verdict.PASS, Evidence.DIRECTIONAL)
+    sure = stats.better([0.05 + gap / 100 for gap in lucky], [0.0] * 10, seeds=SEEDS)
+    assert enforce(finding(measurements=(sure.measurement,))).evidence is Evidence.CONFIRMED
+    solved = stats.solves(10, 10, 0.7)
+    assert enforce(finding(headline="success rate", measurements=(solved.measurement,))).evidence is Evidence.CONFIRMED
+
+
+def test_replicated_is_found_in_the_looks_before_never_declared():
+    first = stats.Look(SEEDS, "2026-01-01", "code", "here", Verdict.PASS, Evidence.CONFIRMED)
+    again = {"code": "code", "machine": "here"}
+    others = tuple(range(100, 110))
+    other = gap().model_copy(update={"seeds": others})
+
+    def level(*earlier, seeds=others, **where):
+        subject = finding(measurements=(other if seeds == others else gap(),))
+        return enforce(subject, seeds=seeds, earlier=earlier, **(again | where)).evidence
+
+    assert level() is Evidence.CONFIRMED
+    assert level(first) is Evidence.REPLICATED
+    assert level(first, seeds=SEEDS) is Evidence.CONFIRMED
+    assert level(first, seeds=SEEDS, machine="there") is Evidence.REPLICATED
+    assert level(first, seeds=SEEDS, code="later") is Evidence.REPLICATED
+    assert level(dataclasses.replace(first, evidence=Evidence.DIRECTIONAL)) is Evidence.CONFIRMED
+    assert level(dataclasses.replace(first, verdict=Verdict.FAIL)) is Evidence.CONFIRMED
+
+
 def test_ten_seeds_asked_for_do_not_help_if_the_number_rests_on_one():
     lone = Measurement(name="gap", value=0.001, n=1, region=Region(low=-0.03, high=0.03), values=(0.001,), seeds=(42,))
     judged = enforce(finding(measurements=(lone,)))
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.reason.startswith("1 seed(s)")
+    assert "1 seed(s)" in judged.reason
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
@@ -116,14 +228,16 @@ def test_a_verdict_is_never_improved():
 
 
 def test_a_declared_evidence_level_is_replaced_by_the_computed_one():
-    assert enforce(finding(evidence=Evidence.REPLICATED), seeds=SEEDS[:5]).evidence is Evidence.DIRECTIONAL
+    five = finding(evidence=Evidence.REPLICATED, measurements=(gap(values=gap().values[:5]),))
+    assert enforce(five, seeds=SEEDS[:5]).evidence is Evidence.DIRECTIONAL
 
 
 def test_confirmed_needs_seeds_plan_controls_and_power():
     assert enforce(finding()).evidence is Evidence.CONFIRMED
-    assert enforce(finding(), replicated=True).evidence is Evidence.REPLICATED
-    assert enforce(finding(), fixed_beforehand=False).evidence is Evidence.DIRECTIONAL
-    assert enforce(finding(), seeds=SEEDS[:9]).evidence is Evidence.DIRECTIONAL
+    assert enforce(finding(), planned=False).evidence is Evidence.DIRECTIONAL
+    assert enforce(finding(measurements=(gap(values=gap().values[:9]),)), seeds=SEEDS[:9]).evidence is (
+        Evidence.DIRECTIONAL
+    )
     assert enforce(finding(controls=(BAD,))).evidence is Evidence.DIRECTIONAL
     noisy = gap(values=(0.03, -0.03, 0.02, -0.02, 0.05, -0.05, 0.01, -0.01, 0.04, -0.04))
     assert enforce(finding(verdict=Verdict.INCONCLUSIVE, measurements=(noisy,))).evidence is Evidence.DIRECTIONAL

@@ -6,6 +6,7 @@ from scipy import stats as scipy_stats
 
 from assay import stats
 from assay.errors import InputError
+from assay.results import Verdict
 
 
 def test_one_value_has_no_interval_rather_than_one_of_width_zero():
@@ -95,3 +96,22 @@ def test_importing_the_statistics_imports_no_scipy_numpy_or_torch():
     code = "import sys, assay.stats; print([m for m in ('scipy', 'numpy', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_bootstrap_of_ten_values_covers_what_it_says():
+    generator, repeats = np.random.default_rng(10), 600
+    covered = 0
+    for seed in range(repeats):
+        interval = stats.bootstrap_interval(generator.normal(3.0, 1.0, 10), seed=seed, resamples=499)
+        covered += interval.low <= 3.0 <= interval.high
+    assert abs(covered / repeats - 0.95) <= 3 * math.sqrt(0.95 * 0.05 / repeats)  # BCa: 0.89
+    assert interval.method == "studentised bootstrap, 499"
+
+
+def test_a_level_too_small_to_compute_with_is_refused():
+    for alpha in (1e-320, 0.0, -1.0, math.nan, 0.7):
+        with pytest.raises(InputError, match="alpha between"):
+            stats.parity([0.1, 0.2, 0.3], [0.1, 0.2, 0.2], margin=0.5, alpha=alpha)
+    assert stats.parity([0.1, 0.2, 0.3], [0.1, 0.2, 0.2], margin=0.5, alpha=1e-9).verdict is Verdict.INCONCLUSIVE
+    with pytest.raises(InputError, match="confidence between"):
+        stats.mean_interval([1.0, 2.0], confidence=1e-320)

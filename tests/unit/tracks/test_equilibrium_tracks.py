@@ -19,14 +19,17 @@ SEEDS = tuple(range(42, 52))
 def judged(number: int, records: Mapping[tuple[str, int], Mapping[str, Any]], seeds: tuple[int, ...]) -> Finding:
     track = registry.find(number)
     outcomes = Outcomes(tuple(Outcome(Trial(arm, seed), record) for (arm, seed), record in records.items()))
-    return stats.enforce(track.body.decide(outcomes), kind=track.kind, seeds=seeds)
+    counted = stats.finished(outcomes, controls=stats.control_arms(track.body))
+    assert set(counted) == set(seeds)
+    ran = stats.Ran(counted, controls=stats.judged_controls(track.body, outcomes), planned=True)
+    return stats.enforce(track.body.decide(outcomes), kind=track.kind, ran=ran)
 
 
-def bounds(lower: float, upper: float, verdict: str = "PASS") -> dict[str, Any]:
-    return {"lower": lower, "upper": upper, "settled": 1.0, "rate": 0.9, "verdict": verdict, "residuals": [1.0, 0.1]}
+def bounds(lower: float, upper: float) -> dict[str, Any]:
+    return {"lower": lower, "upper": upper, "settled": 1.0, "rate": 0.9, "residuals": [1.0, 0.1]}
 
 
-def stability(*, upper: float = 1.0, free: float = 1.5, caught: str = "FAIL") -> dict[tuple[str, int], dict[str, Any]]:
+def stability(*, upper: float = 1.0, free: float = 1.5, planted: float = 1.46) -> dict[tuple[str, int], dict[str, Any]]:
     records: dict[tuple[str, int], dict[str, Any]] = {}
     for i, seed in enumerate(SEEDS[:3]):
         for arm, after in (
@@ -34,8 +37,8 @@ def stability(*, upper: float = 1.0, free: float = 1.5, caught: str = "FAIL") ->
             (spectral_stability.WITHOUT, bounds(free + 0.01 * i, free + 0.1)),
         ):
             records[arm, seed] = {"before": bounds(0.8, 0.82), "after": after, "accuracy": 95.0, "diverged": None}
-    records["control: planted norm 1.5", 42] = {"after": bounds(1.46, 1.5, caught)}
-    records["control: planted norm 0.5", 42] = {"after": bounds(0.49, 0.5, "PASS")}
+    records["control: planted norm 1.5", 42] = {"after": bounds(planted, planted + 0.04)}
+    records["control: planted norm 0.5", 42] = {"after": bounds(0.49, 0.5)}
     return records
 
 
@@ -48,7 +51,7 @@ def test_stability_passes_only_when_one_arm_is_certified_and_the_other_escapes()
 
 
 def test_stability_is_not_calibrated_when_the_planted_weight_escapes() -> None:
-    finding = judged(1, stability(caught="PASS"), SEEDS[:3])
+    finding = judged(1, stability(planted=0.9), SEEDS[:3])
     assert finding.verdict is Verdict.INCONCLUSIVE and "not calibrated" in finding.reason
 
 
@@ -58,7 +61,7 @@ def accuracies(
     records: dict[tuple[str, int], dict[str, Any]] = {}
     for i, seed in enumerate(seeds):
         wiggle = 0.4 * (i % 3 - 1)
-        learned = {"rate": 2e-3, "validation": 97.0, "tried": {"0.002": 97.0}, "history": [50.0, 97.0]}
+        learned = {"rate": 2e-3, "validation": 97.0, "tried": {"0.002": 97.0}, "history": [50.0 + i, 97.0]}
         records[parity.EQPROP, seed] = {**learned, "accuracy": ours + wiggle}
         records[parity.BACKPROP, seed] = {**learned, "accuracy": theirs}
         records[parity.TWIN, seed] = {**learned, "accuracy": theirs - wiggle}
@@ -107,7 +110,7 @@ def learned(
     n: int, *, strong: float = 0.4, alone: float = 0.0, flipped: float = 0.0, unrolled: float = 100.0,
     error: float = 0.01,
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    records = {(transformer.REVERSAL, seed): sequence(100.0, error) for seed in SEEDS[:n]}
+    records = {(transformer.REVERSAL, seed): {**sequence(100.0, error), "loss": seed / 1e4} for seed in SEEDS[:n]}
     records[transformer.STRONG, 42] = sequence(100.0, strong)
     records[transformer.ALONE, 42] = sequence(alone, 0.001)
     records[transformer.FLIPPED, 42] = sequence(flipped, 2.0)
@@ -140,6 +143,20 @@ def test_full_feedback_that_learns_is_said_to_learn() -> None:
 @pytest.mark.parametrize("change", [{"strong": 0.01}, {"alone": 100.0}, {"flipped": 100.0}, {"unrolled": 50.0}])
 def test_a_control_that_goes_wrong_uncalibrates_the_transformer(change: dict[str, float]) -> None:
     assert judged(14, learned(10, **change), SEEDS).verdict is Verdict.INCONCLUSIVE
+
+
+def test_ten_records_of_a_transformer_that_ignores_its_seed_are_one() -> None:
+    records = learned(10)
+    for record in records.values():
+        record.pop("loss", None)
+    finding = judged(14, records, SEEDS)
+    assert (finding.verdict, finding.evidence) == (Verdict.INCONCLUSIVE, Evidence.SMOKE)
+
+
+def test_the_planted_kernels_of_track_22_are_those_of_the_audit() -> None:
+    from assay.audits.equilibrium.kernel_subjects import planted
+
+    assert tuple(planted()) == golden_reference.MISTAKES
 
 
 def test_every_track_copes_with_nothing() -> None:

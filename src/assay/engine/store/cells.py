@@ -25,6 +25,7 @@ from assay.engine.store.backend import Backend, Folder, open_backend
 from assay.engine.store.claims import Claims
 from assay.engine.store.files import write_atomically
 from assay.engine.store.keys import Key, Keyring, keyring
+from assay.engine.store.looks import Ledger
 from assay.engine.store.plans import StoredPlan, read_plan, write_plan
 from assay.errors import expected
 
@@ -138,6 +139,10 @@ class Store:
     def claims(self) -> Claims:
         """A driver's right to run cells of this store while no other does."""
         return Claims(self._backend)
+
+    def ledger(self) -> Ledger:
+        """Which seeds of which claims were planned and looked at."""
+        return Ledger(self._backend)
 
     def costs(self) -> CostModel:
         """How long cells took, as earlier drivers of this store recorded it; empty if there is no readable record."""

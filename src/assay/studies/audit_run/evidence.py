@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from assay.engine import Store
 from assay.engine.store.cells import StoredCell
@@ -13,6 +13,7 @@ from assay.errors import AssayError
 from assay.protocols import BUDGETS, Cell, Outcome, Outcomes, Trial
 from assay.registry import registry
 from assay.results import Evidence, Finding, Measurement, Run
+from assay.studies.looks import Past
 from assay.studies.study import Question
 from assay.studies.verification import question
 
@@ -43,6 +44,8 @@ class Traced:
     other_code: bool = False
     """Whether the cells were computed by code that is not the code here."""
     obstacle: str = ""
+    pasts: Mapping[str, Past] = field(default_factory=dict)
+    """By claim, the looks that had gone before when the finding was made."""
 
     @property
     def missing(self) -> tuple[Piece, ...]:
@@ -55,7 +58,7 @@ class Traced:
             Outcome(piece.trial, piece.stored.record, None, piece.stored.seconds)
             for piece in self.pieces if piece.stored is not None
         ]
-        return self.question.decide(Outcomes(tuple(found)))[0]
+        return self.question.decide(Outcomes(tuple(found)), self.pasts)[0]
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,9 @@ def trace(run: Run, finding: Finding, store: Store) -> Traced:
     )
     other = any(piece.cell.key != piece.key for piece in pieces)
     controls = tuple(str(arm) for control in track.body.controls for arm in getattr(control, "arms", (control,)))
-    return Traced(finding, asked, controls, pieces, kept if written is not None else None, other)
+    ledger = store.ledger()
+    pasts = {claim: Past.again(ledger, claim, asked.seeds, code=asked.code) for claim in asked.claims}
+    return Traced(finding, asked, controls, pieces, kept if written is not None else None, other, pasts=pasts)
 
 
 def differences(page: Finding, cells: Finding) -> list[Difference]:

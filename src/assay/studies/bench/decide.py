@@ -15,6 +15,7 @@ from assay.results import Check, Control, Failure, Figure, Finding, Measurement,
 from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
 from assay.studies.bench.cells import FLOORS, LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.looks import NO_PAST, Past
 
 RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
@@ -40,6 +41,7 @@ class Evidence:
     seconds: dict[str, float] = field(default_factory=dict)
     metric: Metric = ACCURACY
     claim: Claim = "parity"
+    outcomes: Outcomes = field(default_factory=lambda: Outcomes(()))
 
     @staticmethod
     def of_outcomes(
@@ -51,7 +53,7 @@ class Evidence:
         A margin in per cent ("5%") is relative to the floor everybody must beat: the error of the mean predictor, or
         what chance leaves to gain.
         """
-        found = Evidence(task, budget, math.nan, seeds, metric=metric, claim=claim)
+        found = Evidence(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes)
         for outcome in outcomes:
             what = outcome.trial.arm
             found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds
@@ -117,11 +119,12 @@ def claimed(evidence: Evidence, name: str, baseline: str) -> str:
     return f"{name} is better than {where} by more than {evidence.bound}"
 
 
-def decide(evidence: Evidence, arm: Arm) -> Finding:
+def decide(evidence: Evidence, arm: Arm, past: Past = NO_PAST) -> Finding:
     """The finding of one arm on one task: does its score stand to its baseline's as claimed?"""
     baseline = arm.baseline
     seeds, ours, theirs = paired(evidence.of(arm.name), evidence.of(baseline.name), evidence.metric.key)
-    decision = _compare(evidence, arm.name, ours, theirs, seeds)
+    answers = _answers(evidence.of(arm.name), evidence.of(baseline.name))
+    decision = _compare(evidence, arm.name, ours, theirs, seeds, answers=answers)
     failures = [failure for name in (arm.name, baseline.name, FLOORS) for failure in evidence.failures.get(name, [])]
     extra = _diverged(evidence, arm) + _return_checks(evidence, arm)
     verdict, reason = decision.verdict, decision.reason
@@ -149,7 +152,9 @@ def decide(evidence: Evidence, arm: Arm) -> Finding:
         seeds=seeds,
         seconds=evidence.seconds.get(arm.name, 0.0) + evidence.seconds.get(baseline.name, 0.0),
     )
-    return stats.enforce(finding, kind="statistical", seeds=seeds)
+    both = Outcomes(tuple(o for o in evidence.outcomes if o.trial.arm in (arm.name, baseline.name)))
+    ran = past.ran(both, arms=(), controls=controls)
+    return stats.enforce(finding, kind="statistical", ran=ran)
 
 
 def not_measured(task: str, arm: Arm, *, margin: float | str, reason: str) -> Finding:
@@ -186,7 +191,7 @@ def time_ratio(evidence: Evidence, arm: Arm, key: str = "seconds") -> float | No
 
 def _compare(
     evidence: Evidence, name: str, ours: list[float], theirs: list[float], seeds: tuple[int, ...],
-    claim: Claim | None = None,
+    claim: Claim | None = None, answers: stats.Answers | None = None,
 ) -> stats.Decision:
     items = _items(evidence)
     guards: list[stats.Decision | Check] = []
@@ -208,11 +213,16 @@ def _compare(
         "name": f"{'accuracy' if accuracy else 'error'} gap",
     }
     if accuracy:
-        options |= {"items": items if items >= 2 else None, "scale": 100.0}
+        options |= {"items": items if items >= 2 else None, "scale": 100.0, "answers": answers}
     compare: dict[str, Callable[..., stats.Decision]] = {
         "parity": stats.parity, "non-inferior": stats.non_inferior, "better": stats.better,
     }
     return compare[claim or evidence.claim](told, others, **options)
+
+
+def _answers(first: Records, second: Records) -> stats.Answers | None:
+    """Which items each arm got right, where at least two seeds kept it."""
+    return stats.recorded_answers(first, second) if len(first.keys() & second.keys()) >= 2 else None
 
 
 def _below_mean(evidence: Evidence, name: str, errors: Sequence[float]) -> Check:
@@ -270,11 +280,12 @@ def _controls(evidence: Evidence, baseline: Arm) -> tuple[Control, ...]:
         (RESTARTED, "known-good", "not FAIL", Verdict.FAIL), (SHUFFLED, "known-bad", "not PASS", Verdict.PASS),
     ):
         records = evidence.of(f"{label}/{baseline.model}")
-        seeds, ours, theirs = paired(records, evidence.of(f"{REFERENCE}/{baseline.model}"), evidence.metric.key)
+        reference = evidence.of(f"{REFERENCE}/{baseline.model}")
+        seeds, ours, theirs = paired(records, reference, evidence.metric.key)
         if not seeds:
             continue
         # Known-good subjects must not be rejected and known-bad ones not accepted, as equals: whatever is claimed here.
-        decision = _compare(evidence, label, ours, theirs, seeds, "parity")
+        decision = _compare(evidence, label, ours, theirs, seeds, "parity", _answers(records, reference))
         mean = fmean(evidence.told(ours))
         found.append(Control(
             name=label, kind="known-good" if kind == "known-good" else "known-bad", expected=wanted,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assay.engine import cell_key
 from assay.errors import expected
 from assay.protocols import Budget, Executor, Outcomes, Trial, Watcher
 from assay.results import Run
@@ -13,10 +15,11 @@ from assay.seeding import seeds_of
 from assay.studies.arms import Arm, arms
 from assay.studies.arms.brought import executor_for
 from assay.studies.bench.asked import Asked, asked_tasks, live_things, unavailable
-from assay.studies.bench.cells import as_cell, plan_task
+from assay.studies.bench.cells import CELL, as_cell, plan_task
 from assay.studies.bench.decide import Evidence, decide, not_measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
-from assay.studies.study import Place, Planned, Question, Study, make_run
+from assay.studies.looks import NO_PAST
+from assay.studies.study import Decide, Place, Planned, Question, Study, make_run
 
 DEFAULT_TASKS = ("digits", "mnist", "fashion-mnist", "cartpole-bc", "acrobot-bc")
 DEFAULT_RULES = ("backprop", "eqprop")
@@ -73,8 +76,8 @@ def bench(
         work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=settings, source=task.source)
         planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root, device=device))
                         for item in work)
-        return Question(task.name, task.about, planned,
-                        lambda outcomes: [decide(gather(task, outcomes), arm) for arm in compared])
+        return Question(task.name, task.about, planned, _decider(task.name, compared, partial(gather, task)),
+                        seeds=seed_list, **_claims(task.name, compared, budget, settings))
 
     study = Study(tuple(question(task) for task in wanted if task.name not in absent))
     answers = study.answer(Place(store, executor, workers, grouping, watcher))
@@ -101,6 +104,24 @@ def bench(
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
+
+
+def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Evidence]) -> Decide:
+    """The decision on every arm of a task, each with the looks at its own claim."""
+    return lambda outcomes, past: [
+        decide(gather(outcomes), arm, past.get(claim_of(task, arm), NO_PAST)) for arm in compared
+    ]
+
+
+def _claims(task: str, compared: Sequence[Arm], budget: Budget, settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the ledger keeps account of; shortened trainings decide nothing and spend nothing."""
+    claims = () if budget == "smoke" else tuple(claim_of(task, arm) for arm in compared)
+    return {"claims": claims, "code": cell_key(CELL, {"settings replaced": dict(settings or {})})}
+
+
+def claim_of(task: str, arm: Arm) -> str:
+    """The claim as the ledger of looks knows it: without the margin, which is no other claim if it is moved."""
+    return f"bench {task}: {arm.name} at parity with {arm.baseline.name}"
 
 
 def _device(name: str | None) -> str | None:

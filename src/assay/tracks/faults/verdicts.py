@@ -31,14 +31,14 @@ def crashed_track(generator: Generator, faulty: bool) -> Judgement:
     for index, seed in enumerate(SEEDS):
         payload = {"gap": gaps[index], "crash": index == crash}
         outcome = run_cell(f"{__name__}:planted_cell", payload)
-        outcomes.append(_outcome(seed, outcome.get("record"), outcome))
+        outcomes.append(as_outcome(seed, outcome.get("record"), outcome))
     return _judge_outcomes(outcomes)
 
 
 def killed_worker(generator: Generator, faulty: bool) -> Judgement:
     """A worker process that dies without a word; a healthy one returns its record."""
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
-    outcomes = [_outcome(seed, {"gap": gap}, {}) for seed, gap in zip(SEEDS[1:], gaps[1:], strict=True)]
+    outcomes = [as_outcome(seed, {"gap": gap}, {}) for seed, gap in zip(SEEDS[1:], gaps[1:], strict=True)]
     payload = {"gap": gaps[0], "kill": faulty}
     cell = Cell(key="0" * 32, target=f"{__name__}:planted_cell", payload=payload, label="seed 42", group="planted")
     worker = WorkerProcess()
@@ -57,7 +57,7 @@ def one_seed_called_proof(generator: Generator, faulty: bool) -> Judgement:
     """A single run inside the margin."""
     seeds = SEEDS[:1] if faulty else SEEDS
     gaps = generator.normal(0.0, 0.004, len(seeds)).tolist()
-    return _enforced(_lenient(seeds, gaps), seeds)
+    return enforced(lenient(seeds, gaps), seeds)
 
 
 def uncalibrated_check(generator: Generator, faulty: bool) -> Judgement:
@@ -66,11 +66,11 @@ def uncalibrated_check(generator: Generator, faulty: bool) -> Judgement:
     good, bad = generator.uniform(1e-9, 1e-7, 10).tolist(), generator.uniform(1e-2, 1.0, 10).tolist()
     verdicts = [stats.numeric_match(errors, tolerance).verdict for errors in (good, bad)]
     controls = (
-        _control("exact copy", "known-good", Verdict.PASS, verdicts[0]),
-        _control("perturbed copy", "known-bad", Verdict.FAIL, verdicts[1]),
+        as_control("exact copy", "known-good", Verdict.PASS, verdicts[0]),
+        as_control("perturbed copy", "known-bad", Verdict.FAIL, verdicts[1]),
     )
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
-    return _enforced(_lenient(SEEDS, gaps).model_copy(update={"controls": controls}), SEEDS)
+    return enforced(lenient(SEEDS, gaps), SEEDS, controls)
 
 
 def interval_outside_region(generator: Generator, faulty: bool) -> Judgement:
@@ -80,17 +80,17 @@ def interval_outside_region(generator: Generator, faulty: bool) -> Judgement:
     interval = Interval(low=value - half, high=value + half, confidence=0.9, method="paired t")
     region = Region(low=-MARGIN, high=MARGIN)
     measurement = Measurement(name="gap", value=value, n=len(SEEDS), interval=interval, region=region)
-    subject = _lenient(SEEDS, [value] * len(SEEDS)).model_copy(update={"measurements": (measurement,)})
-    return _enforced(subject, SEEDS)
+    subject = lenient(SEEDS, [value] * len(SEEDS)).model_copy(update={"measurements": (measurement,)})
+    return enforced(subject, SEEDS)
 
 
 def crash_left_out(generator: Generator, faulty: bool) -> Judgement:
     """A run reported by the checks that finished."""
-    findings = [_lenient(SEEDS, generator.normal(0.0, 0.004, len(SEEDS)).tolist()) for _ in range(4)]
+    findings = [lenient(SEEDS, generator.normal(0.0, 0.004, len(SEEDS)).tolist()) for _ in range(4)]
     if faulty:
         crash = Failure(label="track 4", kind="MemoryError", message="out of memory")
         findings.append(
-            stats.enforce(findings[0].model_copy(update={"failures": (crash,)}), kind="statistical", seeds=SEEDS)
+            stats.enforce(findings[0].model_copy(update={"failures": (crash,)}), kind="statistical", ran=ran_on(SEEDS))
         )
     run = Run(id="planted", created="", findings=tuple(findings))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
@@ -106,7 +106,7 @@ def run_from_the_future(generator: Generator, faulty: bool) -> Judgement:
 def run_with_unknown_verdict(generator: Generator, faulty: bool) -> Judgement:
     """A run file edited by hand to a verdict that does not exist."""
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
-    finding = json.loads(_lenient(SEEDS, gaps).model_dump_json())
+    finding = json.loads(lenient(SEEDS, gaps).model_dump_json())
     return _reopened(generator, {"findings": [finding | {"verdict": "ALL GOOD"}]} if faulty else {})
 
 
@@ -119,7 +119,7 @@ def planted_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {"gap": payload["gap"]}
 
 
-def _outcome(seed: int, record: Mapping[str, Any] | None, raw: Mapping[str, Any]) -> Outcome:
+def as_outcome(seed: int, record: Mapping[str, Any] | None, raw: Mapping[str, Any]) -> Outcome:
     failure = None
     if record is None:
         failure = Failure(label=f"seed {seed}", kind=raw["kind"], message=raw["message"], traceback=raw["traceback"])
@@ -131,13 +131,13 @@ def _judge_outcomes(outcomes: Sequence[Outcome]) -> Judgement:
     gathered = Outcomes(tuple(outcomes))
     finished = gathered.arm("subject")
     seeds = tuple(sorted(finished))
-    subject = _lenient(seeds, [finished[seed]["gap"] for seed in seeds])
-    return _enforced(subject.model_copy(update={"failures": gathered.failures}), SEEDS)
+    subject = lenient(seeds, [finished[seed]["gap"] for seed in seeds])
+    return enforced(subject.model_copy(update={"failures": gathered.failures}), SEEDS)
 
 
-def _lenient(seeds: Sequence[int], gaps: Sequence[float]) -> Finding:
+def lenient(seeds: Sequence[int], gaps: Sequence[float], *, alpha: float = 0.05) -> Finding:
     """A finding as a careless track makes it: PASS because the mean gap is small."""
-    measurement = stats.parity(gaps, [0.0] * len(gaps), margin=MARGIN, seeds=seeds).measurement
+    measurement = stats.parity(gaps, [0.0] * len(gaps), margin=MARGIN, seeds=seeds, alpha=alpha).measurement
     small = measurement.value is not None and abs(measurement.value) < MARGIN
     return Finding(
         subject="planted",
@@ -147,27 +147,38 @@ def _lenient(seeds: Sequence[int], gaps: Sequence[float]) -> Finding:
         headline="gap",
         measurements=(measurement,),
         score=100.0,
-        controls=(
-            _control("same arm twice", "known-good", Verdict.PASS, Verdict.PASS),
-            _control("shuffled labels", "known-bad", Verdict.FAIL, Verdict.FAIL),
-        ),
     )
 
 
-def _control(name: str, kind: Any, expected: Verdict, observed: Verdict) -> Control:
+def as_control(name: str, kind: Any, expected: Verdict, observed: Verdict) -> Control:
     return Control(name=name, kind=kind, expected=expected, observed=observed, separated=expected is observed)
 
 
-def _enforced(subject: Finding, seeds: Sequence[int]) -> Judgement:
+CALIBRATED = (
+    as_control("same arm twice", "known-good", Verdict.PASS, Verdict.PASS),
+    as_control("shuffled labels", "known-bad", Verdict.FAIL, Verdict.FAIL),
+)
+"""Controls as they come out where calibration is not what is planted."""
+
+
+def ran_on(seeds: Sequence[int] | Mapping[int, str], controls: tuple[Control, ...] = CALIBRATED) -> stats.Ran:
+    records = dict(seeds) if isinstance(seeds, Mapping) else {seed: f"record {seed}" for seed in seeds}
+    return stats.Ran(records, controls=controls, planned=True)
+
+
+def enforced(
+    subject: Finding, seeds: Sequence[int] | Mapping[int, str], controls: tuple[Control, ...] = CALIBRATED
+) -> Judgement:
     return judge(
-        lambda: stats.enforce(subject, kind="statistical", seeds=seeds), habit_accepts=subject.verdict is Verdict.PASS
+        lambda: stats.enforce(subject, kind="statistical", ran=ran_on(seeds, controls)),
+        habit_accepts=subject.verdict is Verdict.PASS,
     )
 
 
 def _reopened(generator: Generator, altered: Mapping[str, Any]) -> Judgement:
     """What comes of opening a run file in which some fields were altered; a lenient reader would take it as it is."""
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
-    run = Run(id="planted", created="", findings=(_lenient(SEEDS, gaps),))
+    run = Run(id="planted", created="", findings=(lenient(SEEDS, gaps),))
     text = json.dumps(json.loads(run.to_json()) | dict(altered))
 
     def reopen() -> Finding:

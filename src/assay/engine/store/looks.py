@@ -1,0 +1,92 @@
+"""The ledger of a store: which seeds of a claim were planned and looked at, when, by which code and on which machine.
+
+A look is written twice: when it is planned, before its first cell runs, and when its verdict is known. Both are objects
+of the store, so that drivers that share it share the ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from assay.engine.plan import content_key
+from assay.engine.store.backend import Backend
+
+PLANNED, SEEN = "planned", "seen"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A look as the ledger holds it; ``verdict`` is empty until one was given."""
+
+    seeds: tuple[int, ...]
+    at: str
+    code: str
+    machine: str
+    verdict: str = ""
+    evidence: str = ""
+
+
+class Ledger:
+    """The looks of a store, by claim."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def of(self, claim: str) -> list[Entry]:
+        """Every look at a claim, oldest plan first; the same seeds by the same code on one machine are one look."""
+        found: dict[str, dict[str, Any]] = {}
+        for name in self._backend.names(_folder(claim)):
+            try:
+                entry = json.loads(self._backend.read(name) or b"{}")
+                key, data = str(entry["look"]), entry["data"]
+                known = found.setdefault(key, data)
+                if entry["kind"] == PLANNED:
+                    data = {**data, "verdict": known.get("verdict", ""), "evidence": known.get("evidence", "")}
+                found[key] = {**data, "at": min(str(known["at"]), str(data["at"]))}
+            except (ValueError, KeyError, TypeError):
+                continue  # a line nobody can read says nothing, and is not worth a run
+        looks = [Entry(tuple(map(int, d["seeds"])), d["at"], d["code"], d["machine"], d["verdict"], d["evidence"])
+                 for d in found.values()]
+        return sorted(looks, key=lambda look: (look.at, len(look.seeds)))
+
+    def plan(self, claim: str, seeds: Sequence[int], *, code: str) -> Entry:
+        """Write down that these seeds will be run; nothing if they were written down before."""
+        entry = Entry(tuple(seeds), _now(), code, machine())
+        self._backend.create(f"{_folder(claim)}/{_look(entry)}-{PLANNED}.json", _text(PLANNED, entry, claim))
+        return entry
+
+    def saw(self, claim: str, entry: Entry, *, verdict: str, evidence: str) -> None:
+        """Write down the verdict of a look; of several verdicts on the same seeds the first stays."""
+        done = Entry(entry.seeds, _now(), entry.code, entry.machine, verdict, evidence)
+        self._backend.create(f"{_folder(claim)}/{_look(entry)}-{SEEN}.json", _text(SEEN, done, claim))
+
+
+def machine() -> str:
+    """A short name of this machine that tells it from others and gives nothing else away."""
+    return hashlib.sha256(f"{platform.node()}/{platform.machine()}".encode()).hexdigest()[:8]
+
+
+def _folder(claim: str) -> str:
+    return f"looks/{content_key({'claim': claim})[:16]}"
+
+
+def _look(entry: Entry) -> str:
+    return content_key({"seeds": sorted(entry.seeds), "code": entry.code, "machine": entry.machine})[:16]
+
+
+def _text(kind: str, entry: Entry, claim: str) -> bytes:
+    data = {
+        "seeds": list(entry.seeds), "at": entry.at, "code": entry.code, "machine": entry.machine,
+        "verdict": entry.verdict, "evidence": entry.evidence,
+    }
+    return (json.dumps({"kind": kind, "look": _look(entry), "claim": claim, "data": data}) + "\n").encode()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
