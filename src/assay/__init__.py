@@ -29,6 +29,8 @@ _HOMES = {
     "audit_credit": "assay.audits.credit",
     "FAProtocol": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",
+    "audit_same": "assay.audits.same",
+    "assert_same": "assay.audits.same",
     "audit_dependence": "assay.audits.dependence",
     "assert_depends": "assay.audits.dependence",
     "audit_stability": "assay.audits.equilibrium.stability",
@@ -42,7 +44,7 @@ _HOMES = {
     "train": "assay.learning",
     "AssayError": "assay.errors",
 }
-_SUBMODULES = ("models", "tasks", "symmetry", "dependence", "stats", "errors", "results")
+_SUBMODULES = ("claims", "models", "tasks", "symmetry", "dependence", "stats", "errors", "results")
 
 __all__ = [*_HOMES, *_SUBMODULES]
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from assay.solving.solution import Solution
 
-Budget = Literal["quick", "standard", "full"]
-BUDGETS: tuple[Budget, ...] = ("quick", "standard", "full")
-SEEDS: dict[Budget, int] = {"quick": 3, "standard": 10, "full": 20}
+Budget = Literal["smoke", "quick", "standard", "full"]
+BUDGETS: tuple[Budget, ...] = ("smoke", "quick", "standard", "full")
+SEEDS: dict[Budget, int] = {"smoke": 1, "quick": 3, "standard": 10, "full": 20}
 """How many seeds a budget runs."""
 
 

@@ -11,7 +11,7 @@ from assay.cli.options import Address, Cells, Engine, FirstSeed, Grouping, Repor
 
 def verify_command(
     tracks: Annotated[list[str] | None, typer.Argument(help="Numbers or names; all tracks if none is given.")] = None,
-    budget: Annotated[str | None, typer.Option(help="quick, standard or full: sets the cost.")] = None,
+    budget: Annotated[str | None, typer.Option(help="smoke, quick, standard or full: sets the cost.")] = None,
     seeds: Seeds = None,
     seed: FirstSeed = None,
     workers: Workers = None,

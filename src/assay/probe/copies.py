@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from assay.errors import expected
 
 
-def duplicate(model: nn.Module, *, dtype: torch.dtype | None = None, training: bool = False) -> nn.Module:
-    """A deep copy in evaluation (or training) mode, cast to ``dtype`` if given, gradients cleared."""
+def duplicate(
+    model: nn.Module, *, dtype: torch.dtype | None = None, training: bool | None = False
+) -> nn.Module:
+    """A deep copy in evaluation or training mode (None: as it is), cast to ``dtype`` if given, gradients cleared."""
     memo = {id(value): value.detach().clone() for value in _derived_tensors(model)}
     try:
         with torch.no_grad():  # or weights of TorchScript become copies with a graph, which hold no gradient
@@ -38,7 +40,7 @@ def duplicate(model: nn.Module, *, dtype: torch.dtype | None = None, training: b
             if not isinstance(module, torch.jit.ScriptModule):
                 _cast_attributes(module, dtype)
     twin.zero_grad(set_to_none=True)
-    return twin.train(training)
+    return twin if training is None else twin.train(training)
 
 
 def cast(value: Tensor, dtype: torch.dtype) -> Tensor:

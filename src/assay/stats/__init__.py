@@ -8,7 +8,7 @@ from assay.stats.decision import Decision, all_hold, holm, holm_decisions, relat
 from assay.stats.evidence import enforce, evidence_level
 from assay.stats.intervals import Summary, binomial_interval, bootstrap_interval, iqm, mean_interval, summarise
 from assay.stats.limits import constrained, numeric_match, reduction
-from assay.stats.points import headline_score
+from assay.stats.points import first_look, headline_score
 from assay.stats.power import LookPlan, minimal_margin, planned_looks, power, seeds_needed, unexcluded_collapse_rate
 from assay.stats.rates import above_chance, solves
 from assay.stats.selftest import sensitivity, specificity
@@ -25,6 +25,7 @@ __all__ = [
     "constrained",
     "enforce",
     "evidence_level",
+    "first_look",
     "headline_score",
     "holm",
     "holm_decisions",

@@ -1,11 +1,12 @@
-"""The score of a finding whose decision has none of its own: where the measurement that decided lies in its region."""
+"""What a finding is given after its decision: a score if it has none, and the modesty of a smoke run."""
 
 from __future__ import annotations
 
 import math
 from statistics import stdev
+from typing import Any, Literal
 
-from assay.results import Finding, Interval, Measurement, Verdict
+from assay.results import Evidence, Finding, Interval, Measurement, Verdict
 from assay.stats.decision import score
 
 BOUNDARY = 50.0
@@ -27,6 +28,23 @@ def headline_score(finding: Finding) -> float | None:
         return None
     points = score(interval, decided.region, scale=scale)
     return points if points is None or finding.verdict is Verdict.PASS else min(points, BOUNDARY)
+
+
+def first_look(finding: Finding, *, kind: Literal["statistical", "deterministic"]) -> Finding:
+    """The finding of a smoke run, whose trainings are shortened: its evidence is smoke, however many seeds it had.
+
+    A statistical claim is neither shown nor refuted by a network that was hardly trained; a deterministic one (an error
+    against what rounding allows) is what it is. An ERROR stays one: finding it is what a first look is for.
+    """
+    told = "smoke budget: a first look with shortened trainings, which decides nothing"
+    changes: dict[str, Any] = {"evidence": Evidence.SMOKE, "limitations": (*finding.limitations, f"S{told[1:]}.")}
+    if kind == "statistical" and finding.verdict in (Verdict.PASS, Verdict.PARTIAL, Verdict.FAIL):
+        changes |= {
+            "verdict": Verdict.INCONCLUSIVE,
+            "reason": f"{told} (it said {finding.verdict}: {finding.reason})",
+            "score": None if finding.score is None else min(finding.score, BOUNDARY),
+        }
+    return finding.model_copy(update=changes)
 
 
 def _scale(decided: Measurement) -> float | None:

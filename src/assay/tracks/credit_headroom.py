@@ -43,7 +43,7 @@ class Headroom:
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         rule, task = ARMS[trial.arm]
-        return training.train_arm(rule, trial.seed, task=task)
+        return training.train_arm(rule, trial.seed, task=task, budget=trial.budget)
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the published rule fails backprop on digits and ours says that the task has no headroom.

@@ -47,7 +47,7 @@ class Penalty:
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         penalty = PENALTY if trial.arm == "penalised" else 0.0
-        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty)
+        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty, budget=trial.budget)
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if at every seed the stream grows and the penalty tames it, and penalised blocks end below frozen ones.

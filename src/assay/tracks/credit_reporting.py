@@ -38,7 +38,7 @@ class StandardReporting:
         return training.trials(ARMS, budget, seeds)
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
-        return training.train_arm(RULES[trial.arm], trial.seed)
+        return training.train_arm(RULES[trial.arm], trial.seed, budget=trial.budget)
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if standard reporting accepts DFA, its blocks end below frozen ones, and the protocol rejects it.

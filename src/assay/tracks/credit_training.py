@@ -35,7 +35,9 @@ def task_called(name: str, seed: int) -> Task:
     return tasks.digits(seed=seed) if name == "digits" else tasks.stripes(seed=seed, train=1500, test=360)
 
 
-def train_arm(name: str, seed: int, *, task: str = "digits", penalty: float = 0.0) -> dict[str, Any]:
+def train_arm(
+    name: str, seed: int, *, task: str = "digits", penalty: float = 0.0, budget: Budget = "quick"
+) -> dict[str, Any]:
     """One arm trained and audited: ``backprop``, ``frozen``, ``dfa`` or ``fa`` (both block level)."""
     from assay.audits.credit.alignment import credit_signals
     from assay.audits.credit.published import published
@@ -45,7 +47,7 @@ def train_arm(name: str, seed: int, *, task: str = "digits", penalty: float = 0.
     from assay.probe.blocks import discover_blocks
 
     data = task_called(task, seed)
-    model, rule = trained(name, data, seed, penalty=penalty)
+    model, rule = trained(name, data, seed, penalty=penalty, budget=budget)
     x, y = data.test.x[:BATCH_AUDITED], data.test.y[:BATCH_AUDITED]
     blocks = discover_blocks(model, x)
     stream = exact_stream(model, x, y, blocks)
@@ -65,7 +67,9 @@ def train_arm(name: str, seed: int, *, task: str = "digits", penalty: float = 0.
     }
 
 
-def trained(name: str, data: Task, seed: int, *, penalty: float = 0.0) -> tuple[nn.Module, Rule]:
+def trained(
+    name: str, data: Task, seed: int, *, penalty: float = 0.0, budget: Budget = "quick"
+) -> tuple[nn.Module, Rule]:
     """A fresh residual net trained by the rule called ``name``, and the rule."""
     import torch
 
@@ -81,7 +85,7 @@ def trained(name: str, data: Task, seed: int, *, penalty: float = 0.0) -> tuple[
     elif name in ("fa", "dfa"):
         kind: Any = name
         rule = FeedbackAlignment(model, kind=kind, level="block", seed=seed, penalty=penalty)
-    train(model, data, rule, epochs=EPOCHS, seed=seed, batch_size=BATCH,
+    train(model, data, rule, epochs=1 if budget == "smoke" else EPOCHS, seed=seed, batch_size=BATCH,
           optimiser=lambda parameters: torch.optim.AdamW(parameters, lr=RATE, weight_decay=0.01))
     return model, rule
 

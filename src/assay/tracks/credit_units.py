@@ -52,7 +52,7 @@ class Units:
         from assay.probe.blocks import discover_blocks
 
         data = training.task_called("digits", trial.seed)
-        model, _ = training.trained("backprop", data, trial.seed)
+        model, _ = training.trained("backprop", data, trial.seed, budget=trial.budget)
         x, y = data.test.x[: training.BATCH_AUDITED], data.test.y[: training.BATCH_AUDITED]
         before = model(x).argmax(1)
         _rewrite(model, trial.arm)

@@ -43,7 +43,8 @@ class GoldenReference:
         from assay.audits.equilibrium.kernel import audit_kernel
 
         name = "fast" if trial.arm == PLANTED else trial.arm
-        finding = audit_kernel(name, seed=trial.seed, sweeps=SWEEPS, beta=BETA, controls=trial.arm == PLANTED)
+        sweeps = (6, 3) if trial.budget == "smoke" else SWEEPS
+        finding = audit_kernel(name, seed=trial.seed, sweeps=sweeps, beta=BETA, controls=trial.arm == PLANTED)
         if trial.arm == PLANTED:
             return {"controls": [control.model_dump() for control in finding.controls]}
         return {

@@ -71,7 +71,8 @@ class Parity:
         from assay.tasks import digits
 
         tasks = [digits(seed=trial.seed) for trial in trials]
-        rates = LEARNING_RATES if trials[0].arm not in (SHUFFLED, FLIPPED) else LEARNING_RATES[:1]
+        chosen = trials[0].arm not in (SHUFFLED, FLIPPED) and trials[0].budget != "smoke"
+        rates = LEARNING_RATES if chosen else LEARNING_RATES[:1]
         by_rate = [_trained(trials, tasks, rate) for rate in rates]
         records: list[Mapping[str, Any]] = []
         for tried in zip(*by_rate, strict=True):
@@ -122,6 +123,12 @@ class Parity:
         )
 
 
+def _epochs(trial: Trial) -> int:
+    if trial.budget == "smoke":
+        return 2
+    return CONTROL_EPOCHS if trial.arm in (SHUFFLED, FLIPPED) else EPOCHS
+
+
 def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list[dict[str, Any]]:
     """One training a trial; the test part is replaced while choosing is still going on, and looked at by name only."""
     from assay.learning import evaluate, train_many
@@ -146,7 +153,7 @@ def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list
         models,
         data,
         rule,
-        epochs=CONTROL_EPOCHS if arm in (SHUFFLED, FLIPPED) else EPOCHS,
+        epochs=_epochs(trials[0]),
         # The twin differs from backprop in the order of the batches and the noise, and in nothing else.
         seeds=[trial.seed + (10_000 if arm == TWIN else 0) for trial in trials],
         batch_size=BATCH,

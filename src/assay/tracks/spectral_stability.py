@@ -51,7 +51,7 @@ class SpectralStability:
         from assay.tasks import digits
 
         task = digits(seed=trial.seed)
-        x = task.validation.x[:INPUTS]
+        x = task.validation.x[: INPUTS // 8 if trial.budget == "smoke" else INPUTS]
         model = LoopedMLP(64, HIDDEN, 10, spectral_norm=trial.arm == WITH, seed=trial.seed)
         if trial.arm in PLANTED:
             _plant(model, PLANTED[trial.arm])
@@ -59,7 +59,8 @@ class SpectralStability:
         before = _bounds(model, x, trial.seed)
         rule = EqProp(beta=BETA, sweeps=SWEEPS, on_divergence="record")
         result = train(
-            model, task, rule, epochs=EPOCHS, seed=trial.seed, learning_rate=LEARNING_RATE, schedule="constant"
+            model, task, rule, epochs=1 if trial.budget == "smoke" else EPOCHS, seed=trial.seed,
+            learning_rate=LEARNING_RATE, schedule="constant",
         )
         return {
             "before": before,

@@ -61,7 +61,7 @@ class Transformer:
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """One training per seed and task; the controls once, at the first seed."""
-        tasks = (REVERSAL,) if budget == "quick" else (REVERSAL, MIRROR)
+        tasks = (REVERSAL,) if budget in ("smoke", "quick") else (REVERSAL, MIRROR)
         return [
             *(Trial(arm, seed, budget) for seed in seeds for arm in tasks),
             *(Trial(arm, seeds[0], budget) for arm in self.controls),
@@ -76,7 +76,7 @@ class Transformer:
         from assay.rules import EqProp
 
         make = tasks.mirror_sum if trial.arm == MIRROR else tasks.reversal
-        task = make(seed=trial.seed, length=LENGTH, vocabulary=VOCABULARY, train=TRAIN, test=TEST)
+        task = make(seed=trial.seed, length=LENGTH, vocabulary=VOCABULARY, **_items(trial))
         model = EnergyAttention(
             VOCABULARY,
             length=LENGTH,
@@ -104,6 +104,7 @@ class Transformer:
         )
         tokens, sequences = _fresh(model, task.test)
         return {
+            "tested": len(task.test),
             "accuracy": 100 * tokens,
             "sequences": 100 * sequences,
             "before": before,
@@ -121,6 +122,7 @@ class Transformer:
         good = [seed for seed in seeds if succeeds(records[seed])]
         decision = stats.solves(len(good), len(seeds), SUCCESS_RATE)
         accuracy = [records[seed]["accuracy"] for seed in seeds]
+        tested = int(records[seeds[0]]["tested"])
         worst = min(seeds, key=lambda seed: records[seed]["sequences"])
         measurement = decision.measurement.model_copy(
             update={"values": tuple(float(seed in good) for seed in seeds), "seeds": seeds}
@@ -130,7 +132,7 @@ class Transformer:
             claim="",
             verdict=decision.verdict,
             reason=decision.reason + _missing(decision.verdict, len(seeds)),
-            key_finding=f"{fmean(accuracy):.2f} % of the tokens of {TEST:,} fresh sequences (worst seed {worst}: "
+            key_finding=f"{fmean(accuracy):.2f} % of the tokens of {tested:,} fresh sequences (worst seed {worst}: "
             f"{records[worst]['sequences']:.2f} % of the sequences without an error); equilibrium attention routes "
             "position i to L - 1 - i, and before training the contrast is the gradient to a cosine of "
             f"{min(r['before']['cosine'] for r in records.values()):.4f} or better.",
@@ -138,7 +140,7 @@ class Transformer:
             headline=decision.measurement.name,
             measurements=(
                 measurement,
-                stats.summarise("token accuracy", accuracy, unit="%", seeds=seeds, note=f"{TEST:,} fresh sequences"),
+                stats.summarise("token accuracy", accuracy, unit="%", seeds=seeds, note=f"{tested:,} fresh sequences"),
                 stats.summarise("whole sequences", [r["sequences"] for r in records.values()], unit="%", seeds=seeds),
                 *(
                     stats.summarise(f"gradient {key} before", [r["before"][key] for r in records.values()], seeds=seeds)
@@ -162,6 +164,10 @@ class Transformer:
             ),
             varied=("initialisation", "data order", "sequences"),
         )  # fmt: skip
+
+
+def _items(trial: Trial) -> dict[str, int]:
+    return {"train": TRAIN // 20, "test": TEST // 20} if trial.budget == "smoke" else {"train": TRAIN, "test": TEST}
 
 
 def _agreement(model: Any, rule: Any, x: Any, y: Any) -> dict[str, Any]:

@@ -72,22 +72,19 @@ def test_a_report_may_go_to_a_new_folder_or_an_old_one(here: Path) -> None:
 def test_reproduce_reads_where_data_fetch_writes_and_says_how_to_fetch(here: Path, monkeypatch) -> None:
     import numpy as np
 
-    from assay.studies.reproduce import cifar
-    from assay.studies.reproduce.experiment import data_digest
+    from assay.studies.reproduce.experiment import make_cells, methods_plan
     from assay.tasks.files import data_root
 
+    plan = methods_plan("resmlp", ("bp",), (1,), 1)
     monkeypatch.delenv("ASSAY_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    for missing in (lambda: data_digest(None), lambda: cifar.load(None)):
-        with pytest.raises(MissingData, match=r"run: assay data fetch cifar10 \(or"):
-            missing()
-    with pytest.raises(MissingData, match="run: assay data fetch cifar10 --data elsewhere"):
-        data_digest("elsewhere")
+    with pytest.raises(MissingData, match=r"run: assay data fetch cifar10"):
+        make_cells(plan)
     folder = data_root() / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
         np.zeros((4, 3073), dtype=np.uint8).tofile(folder / name)
-    assert len(data_digest(None)) == 64 and len(cifar.load(None).y) == 20
+    assert len(make_cells(plan)) >= 1, "what was fetched is found without a word about where"
 
 
 # Titles and scores ------------------------------------------------------------------------------------------------
@@ -103,10 +100,11 @@ def finding(verdict: Verdict = Verdict.PASS, **changes: object) -> Finding:
 
 
 def test_the_title_of_a_track_stands_in_every_report(here: Path) -> None:
+    from assay.protocols import Outcomes
     from assay.studies.verification import decide, plan
 
     parity = assay.registry.registry.find(2)  # type: ignore[attr-defined]
-    assert decide(parity, [], ()).title == "EqProp vs Backprop Parity" and plan(parity, "quick", (42,))
+    assert decide(parity, Outcomes(()), ()).title == "EqProp vs Backprop Parity" and plan(parity, "quick", (42,))
     run = Run(id="r", created="2026-01-01T00:00:00+00:00", findings=(finding(),))
     save_report(run, here / "run")
     for name in ("index.html", "report.md", "junit.xml", "run.json"):

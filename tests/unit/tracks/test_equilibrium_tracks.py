@@ -99,7 +99,8 @@ def test_three_seeds_say_how_many_are_needed() -> None:
 
 def sequence(sequences: float, error: float) -> dict[str, Any]:
     gradient = {"error": error, "cosine": 1 - error, "trusted": True, "residual": 0.1}
-    return {"accuracy": sequences, "sequences": sequences, "before": gradient, "after": gradient, "diverged": None}
+    return {"tested": 10_000, "accuracy": sequences, "sequences": sequences, "before": gradient, "after": gradient,
+            "diverged": None}  # fmt: skip
 
 
 def learned(

@@ -1,0 +1,165 @@
+"""The sameness audit as a user meets it: what it finds, what it costs, what it leaves behind, what it refuses."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import assay
+import assay.reports.save
+from assay.errors import InputError
+from assay.results import Verdict
+from assay.seeding import torch_generator
+
+
+class Steep(torch.autograd.Function):
+    """tanh with a derivative that forgets the square."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return g * (1 - x.tanh())
+
+
+class Squash(nn.Module):
+    def __init__(self, own: bool) -> None:
+        super().__init__()
+        self.own = own
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Steep.apply(x) if self.own else x.tanh()
+
+
+def net(*, own: bool = False) -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(6, 8), Squash(own), nn.Linear(8, 3))
+    generator = torch_generator(0, "weights")
+    for parameter in model.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator) / 3
+    return model
+
+
+X = torch.randn(9, 6, generator=torch_generator(0, "x"))
+
+
+def test_a_wrong_custom_backward_is_found_named_and_explained_on_the_page() -> None:
+    finding = assay.audit_same(net(), net(own=True), X)
+    assert finding.verdict is Verdict.FAIL
+    (issue,) = finding.issues
+    assert issue.location == "1" and "backward pass of 1" in issue.cause and "outputs agree" in issue.cause
+    page = assay.reports.save.RENDERERS[".md"](assay.reports.save.as_run(finding))
+    assert "backward pass of 1" in page and "caught at 3 times the allowance" in page
+
+
+def test_equal_energies_with_wrong_forces_are_found() -> None:
+    class Energy(nn.Module):
+        """The second derivative of the fast one is that of another function."""
+
+        def __init__(self, own: bool) -> None:
+            super().__init__()
+            self.net = net(own=own)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x).sum(-1)
+
+    finding = assay.audit_same(Energy(False), Energy(True), X)
+    assert finding.verdict is Verdict.FAIL and "gradient" in finding.reason
+    assert next(c for c in finding.checks if c.name == "as given: outputs").verdict is Verdict.PASS
+
+
+def test_a_clean_audit_takes_at_most_ten_passes_of_each_and_leaves_both_bit_identical() -> None:
+    reference, candidate = net().train(), net().train()
+    next(candidate.parameters()).grad = torch.ones(8, 6)
+    calls: list[str] = []
+
+    def call(model: nn.Module, x: Tensor) -> Tensor:
+        calls.append(model.said)  # type: ignore[arg-type]
+        return model(x)
+
+    reference.said, candidate.said = "reference", "candidate"
+    before, random = copy.deepcopy(candidate.state_dict()), torch.get_rng_state()
+    assert assay.audit_same(reference, candidate, X, call=call).passed
+    assert calls.count("candidate") <= 10 and calls.count("reference") <= 10
+    assert all(torch.equal(value, before[name]) for name, value in candidate.state_dict().items())
+    assert bool((next(candidate.parameters()).grad == 1).all()) and candidate.training
+    assert torch.equal(random, torch.get_rng_state())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in [*candidate.modules(), *reference.modules()])
+
+
+def test_a_more_accurate_candidate_passes_and_a_half_precision_one_does_not() -> None:
+    model = net()
+    wide = copy.deepcopy(model).double()
+    fine = assay.audit_same(model, lambda x: wide(x.double()).float(), X, gradients=False)
+    rough = assay.audit_same(model, lambda x: model.half()(x.half()).float(), X, gradients=False)
+    assert fine.passed and rough.verdict is Verdict.FAIL
+
+
+def test_a_budget_accepts_an_approximation_and_tells_how_often_decisions_agree() -> None:
+    model = net()
+    coarse = copy.deepcopy(model)
+    for parameter in coarse.parameters():
+        parameter.data = (parameter.data * 64).round() / 64
+    assert assay.audit_same(model, coarse, X).verdict is Verdict.FAIL
+    finding = assay.audit_same(model, coarse, X, budget=0.3, gradients=False)
+    assert finding.passed and finding.measurement("agreement of the decision").n == 9
+    assert assay.audit_same(model, coarse, X, budget=1e-4, gradients=False).verdict is Verdict.FAIL
+
+
+def test_what_is_not_a_number_is_compared_too() -> None:
+    model = net()
+    wrong_shape = assay.audit_same(model, lambda x: model(x)[:, :2], X, gradients=False)
+    wrong_dtype = assay.audit_same(model, lambda x: model(x).double(), X, gradients=False)
+    not_finite = assay.audit_same(model, lambda x: model(x).masked_fill(x[:, :3] > 1.5, torch.nan), X, gradients=False)
+    raises = assay.audit_same(model, lambda x: model(x) if len(x) else 1 / 0, X, gradients=False)
+    noisy = assay.audit_same(model, lambda x: model(x) + 1e-3 * torch.rand_like(model(x)), X, gradients=False)
+    for finding, word in ((wrong_shape, "shape"), (wrong_dtype, "dtype"), (not_finite, "NaN"), (raises, "no row")):
+        assert finding.verdict is Verdict.FAIL and word in finding.reason, finding.reason
+    assert noisy.verdict is Verdict.FAIL
+
+
+def test_a_stochastic_reference_decides_nothing() -> None:
+    loud = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)).train()
+    noisy = lambda x: 0.1 * x[:, :3] + torch.randn(len(x), 3, dtype=x.dtype)  # noqa: E731
+    finding = assay.audit_same(noisy, loud, X, gradients=False)
+    assert finding.verdict is not Verdict.PASS
+
+
+def test_gradients_that_cannot_be_asked_for_leave_it_partial() -> None:
+    model = net()
+    finding = assay.audit_same(model, lambda x: model(x).detach(), X)
+    assert finding.verdict is Verdict.PARTIAL and "gradients" in finding.reason
+
+
+def test_weights_of_other_names_are_matched_by_order_or_by_a_map() -> None:
+    class Renamed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            first, _, second = net()
+            self.a, self.b = first, second
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x).tanh())
+
+    finding = assay.audit_same(net(), Renamed(), X)
+    assert finding.passed, finding.reason
+    assert "after a step of training: gradients" in {check.name for check in finding.checks}
+
+
+def test_misuse_is_told_in_one_line() -> None:
+    with pytest.raises(InputError, match="callable"):
+        assay.audit_same(net(), 3, X)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="budget"):
+        assay.audit_same(net(), net(), X, budget=2.0)
+    with pytest.raises(InputError, match="reference that runs"):
+        assay.audit_same(net(), net(), torch.randn(2, 5))
+    with pytest.raises(AssertionError, match="gradient"):
+        assay.assert_same(net(), net(own=True), X)
+    assert assay.assert_same(net(), net(), X).passed
