@@ -2,11 +2,11 @@
 
     python benchmarks/equilibrium.py price            all tables (minutes); --write puts them into docs/benchmarks/
 
-Times are CPU seconds of this process; methods take turns, and the ratio shown is of minima, then of medians. The error
-is that of the whole gradient against the same network's gradient at rest in float64 (tangent), the largest over all
-layers, the cosine the smallest, each the worst of the initial weights and of those after a quarter and all of --steps
-steps of Adam at 1e-3 by the schedule itself (MNIST under ASSAY_DATA; images of noise without). Peak memory is counted tensor by tensor
-(``audit_memory``'s meter).
+Times are CPU seconds of this process; methods take turns, and the ratio shown is of minima, then of medians. The
+error is that of the whole gradient against the same network's gradient at rest in float64 (tangent), the largest over
+all layers, the cosine the smallest, each the worst of the initial weights and of those after a quarter and all of
+--steps steps of Adam at 1e-3 by the schedule itself (MNIST under ASSAY_DATA; images of noise without). Peak memory is
+counted tensor by tensor (``audit_memory``'s meter).
 """
 
 from __future__ import annotations
