@@ -2,6 +2,7 @@
 
     python benchmarks/equilibrium.py speed       gradient for gradient, interleaved, one thread
     python benchmarks/equilibrium.py population  many seeds stacked against one by one
+    python benchmarks/equilibrium.py price       what a gradient costs beside backprop, and how good it is in training
 
 Times are CPU seconds of this process: of every method the minimum over interleaved rounds, so that whatever else the
 machine does hits all methods alike. ``--write`` puts the table into docs/benchmarks/.
@@ -30,6 +31,12 @@ INPUTS, CLASSES = 784, 10
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["price"]:
+        import equilibrium_price
+
+        del sys.argv[1]
+        equilibrium_price.main()
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("speed", "population"), default="speed")
     parser.add_argument("--rounds", type=int, default=15, help="interleaved rounds; the minimum of each method counts")

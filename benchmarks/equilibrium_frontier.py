@@ -27,7 +27,7 @@ from assay import stats, tasks
 from assay.learning import train_many
 from assay.models import EnergyMLP
 from assay.results import Verdict
-from assay.rules import Backprop, EqProp
+from assay.rules import Backprop, EqProp, OneSided
 from assay.seeding import torch_generator
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks"
@@ -36,6 +36,8 @@ MARGIN = 0.3
 BACKPROP = "backprop (feed-forward)"
 SCHEDULES: dict[str, tuple[EqProp | None, float]] = {
     BACKPROP: (None, 0.25),
+    "one-sided 1/1, gamma 0.003": (EqProp(OneSided(), sweeps=(1, 1)), 0.003),
+    "one-sided 2/2, gamma 0.03": (EqProp(OneSided(), sweeps=(2, 2)), 0.03),
     "tangent 1/1, gamma 0.03": (EqProp(nudge="tangent", sweeps=(1, 1)), 0.03),
     "tangent 1/1, gamma 0.1": (EqProp(nudge="tangent", sweeps=(1, 1)), 0.1),
     "tangent 2/1, gamma 0.25": (EqProp(nudge="tangent", sweeps=(2, 1)), 0.25),

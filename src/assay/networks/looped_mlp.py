@@ -8,12 +8,14 @@ With *tied* weights, W = (A + A^T) / 2, the loop has an energy and equilibrium p
 
 *Untied*, W = A, there is no energy: the rule must be told (``nudge="asymmetric"``), or backprop through time used.
 Spectral normalisation divides W (and W_in) by its largest singular value when that exceeds ``bound``. It runs once per
-batch, in ``clamp``, not once per step, and its derivative is part of the gradient. With bound <= 1 and slopes at most 1
-the loop is a contraction, and the synchronous sweep lowers the energy: E is bounded by a majoriser that R dominates.
+batch, in ``clamp``, not once per step, by a warm-started power iteration with a certificate (``solving.spectral``), and
+its derivative is part of the gradient. With bound <= 1 and slopes at most 1 the loop is a contraction, and the
+synchronous sweep lowers the energy: E is bounded by a majoriser that R dominates.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -29,6 +31,10 @@ from assay.solving.activations import activation as activation_called
 from assay.solving.deviation import Units, relative_change, relax_deviations
 from assay.solving.responses import response
 from assay.solving.solution import Solution
+from assay.solving.spectral import SpectralNorm, spectral_norm
+
+Norms = tuple[SpectralNorm | None, SpectralNorm | None]
+"""Of the input weights and of the loop; None where nothing is normalised."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +44,10 @@ class ClampedLoop:
     x: Tensor
     drive: Tensor
     loop: Tensor
+    norms: Norms
 
     def repeat(self, phases: int) -> Self:
-        return type(self)(self.x, self.drive.repeat(phases, 1), self.loop)
+        return type(self)(self.x, self.drive.repeat(phases, 1), self.loop, self.norms)
 
 
 class LoopedMLP(EquilibriumModule[ClampedLoop]):
@@ -66,6 +73,11 @@ class LoopedMLP(EquilibriumModule[ClampedLoop]):
         self.input = cast(nn.Linear, seeded(nn.Linear, inputs, hidden, generator=generator))
         self.loop = cast(nn.Linear, seeded(nn.Linear, hidden, hidden, bias=False, generator=generator))
         self.output = cast(nn.Linear, seeded(nn.Linear, hidden, classes, generator=generator))
+        # Where the last power iterations ended; not part of what is saved.
+        self.input_direction: Tensor
+        self.loop_direction: Tensor
+        self.register_buffer("input_direction", torch.zeros(hidden), persistent=False)
+        self.register_buffer("loop_direction", torch.zeros(hidden), persistent=False)
 
     @property
     def loss_scale(self) -> float:
@@ -77,16 +89,17 @@ class LoopedMLP(EquilibriumModule[ClampedLoop]):
 
     def loop_weight(self) -> Tensor:
         """W as the sweeps use it: tied and normalised as asked. Differentiable."""
-        weight = self.loop.weight
-        return self._normalised(0.5 * (weight + weight.t()) if self.tied else weight)
+        return self._normalised(self._loop(), self._norms()[1])
 
     def input_weight(self) -> Tensor:
         """W_in as the drive uses it."""
-        return self._normalised(self.input.weight)
+        return self._normalised(self.input.weight, self._norms()[0])
 
     def clamp(self, x: Tensor) -> ClampedLoop:
         check_inputs(x, shape=(self.inputs,), like=self.input.weight, model="LoopedMLP")
-        return ClampedLoop(x, functional.linear(x, self.input_weight(), self.input.bias), self.loop_weight())
+        norms = self._norms()
+        drive = functional.linear(x, self._normalised(self.input.weight, norms[0]), self.input.bias)
+        return ClampedLoop(x, drive, self._normalised(self._loop(), norms[1]), norms)
 
     def start(self, clamped: ClampedLoop) -> State:
         return (torch.zeros_like(clamped.drive),)
@@ -151,8 +164,38 @@ class LoopedMLP(EquilibriumModule[ClampedLoop]):
         (h,) = state
         return (-(clamped.drive + h @ clamped.loop.t().to(h.dtype)),)
 
-    def _normalised(self, weight: Tensor) -> Tensor:
+    def add_deviation_gradient(
+        self, clamped: ClampedLoop, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
+    ) -> None:
+        """Outer products by hand; only the normalisation, an elementwise scaling, is differentiated by autograd."""
+        if deviation[0].is_complex():
+            super().add_deviation_gradient(clamped, free, deviation, coefficients, order=order)
+            return
+        (h,), parts = free, deviation[0].chunk(len(coefficients))
+        factors = [-complex(c).real / self.loss_scale for c in coefficients]
+        total = sum((f * d for f, d in zip(factors, parts, strict=True)), torch.zeros_like(h))
+        crossed = torch.zeros_like(clamped.loop)
+        for factor, d in zip(factors, parts, strict=True):
+            crossed.addmm_(d.t(), h + 0.5 * d, alpha=0.5 * factor)
+        crossed = crossed + crossed.t()
+        with torch.enable_grad():
+            used = (self._normalised(self.input.weight, clamped.norms[0]),
+                    self._normalised(self._loop(), clamped.norms[1]))
+            along = (used[0] * (total.t() @ clamped.x)).sum() + (used[1] * crossed).sum()
+            self._add_gradient(along + (self.input.bias * total.sum(0)).sum())
+
+    def _loop(self) -> Tensor:
+        weight = self.loop.weight
+        return 0.5 * (weight + weight.t()) if self.tied else weight
+
+    def _norms(self) -> Norms:
+        """The largest singular values, found from those of the batch before."""
         if not self.spectral_norm:
-            return weight
-        largest: Tensor = torch.linalg.matrix_norm(weight, ord=2)
-        return weight * (self.bound / largest.clamp_min(self.bound))
+            return None, None
+        found = (spectral_norm(self.input.weight.detach(), self.input_direction),
+                 spectral_norm(self._loop().detach(), self.loop_direction))
+        self.input_direction, self.loop_direction = found[0].left, found[1].left
+        return found
+
+    def _normalised(self, weight: Tensor, norm: SpectralNorm | None) -> Tensor:
+        return weight if norm is None else weight * (self.bound / norm.of(weight).clamp_min(self.bound))

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 
 from assay.protocols import State
+from assay.solving.deviation import largest as largest_entry
 from assay.solving.relaxation import ROUNDING
 from assay.solving.solution import Solution
 
@@ -98,5 +99,5 @@ def examine(
         layers.append(LayerHealth(name, size / strength, share, residual))
     one_sweep = nudged.steps <= 1 and len(moved) > 1
     measured = coordinates == "deviations" and not one_sweep
-    largest = max(1.0, *(float(units.abs().max()) for units in resting))
+    largest = max(1.0, *(largest_entry(units) for units in resting))
     return Health(tuple(layers), free.residual / largest, nudged.residual if measured else None, coordinates)

@@ -58,11 +58,19 @@ def relax_deviations(sweep: Sweep, layers: int, *, sweeps: int, tolerance: float
 
 def relative_change(before: Tensor | None, after: Tensor) -> float:
     """The largest change of a layer over its largest entry: 1 for a first value, 0 for a layer that stays at zero."""
-    size = float(after.abs().max())
+    size = largest(after)
     if before is None:
         return 1.0 if size > 0 else 0.0 if size == 0 else math.nan
-    moved = float((after - before).abs().max())
+    moved = largest(after - before)
     return moved / size if size > 0 else 0.0 if moved == 0 else 1.0
+
+
+def largest(layer: Tensor) -> float:
+    """The largest absolute entry, in one pass and without a copy."""
+    if layer.is_complex():
+        return float(layer.abs().max())
+    low, high = torch.aminmax(layer)
+    return max(-float(low), float(high)) if math.isfinite(float(low)) and math.isfinite(float(high)) else math.nan
 
 
 def deviate(

@@ -19,13 +19,14 @@ each unit is one dot product (a few roundings of a number of order one) and one 
 
 def relax(
     sweep: Callable[[State], State], state: State, *, sweeps: int, tolerance: float | None = None, trace: bool = False,
-    in_place: bool = False,
+    in_place: bool = False, measured: Callable[[State], float] | None = None,
 ) -> Solution:
     """The fixed point of ``sweep`` reached from ``state``, with the residual and an honest status.
 
     Without a tolerance exactly ``sweeps`` sweeps run and only the last is measured, so nothing is read back from the
     device in between. With one, every sweep is measured and the first that moves no unit by more than the tolerance
-    ends the run. ``in_place`` says that ``sweep`` overwrites the tensors it is given.
+    ends the run. ``in_place`` says that ``sweep`` overwrites the tensors it is given;
+    ``measured`` is such a sweep in place that also returns its largest change, without a copy of the whole state.
     """
     if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
         raise expected("a number of sweeps >= 1", given=repr(sweeps))
@@ -33,15 +34,18 @@ def relax(
         raise expected("tolerance > 0, or None for a fixed number of sweeps", given=repr(tolerance))
     residuals: list[float] = []
     limit = tolerance if tolerance is not None else ROUNDING * torch.finfo(state[0].dtype).eps
-    measured = tolerance is not None or trace
+    always = tolerance is not None or trace
     step = 0
     for step in range(1, sweeps + 1):
-        if not (measured or step == sweeps):
+        if not (always or step == sweeps):
             state = sweep(state)
             continue
-        before = tuple(layer.clone() for layer in state) if in_place else state
-        state = sweep(state)
-        residuals.append(largest_change(before, state))
+        if measured is not None:
+            residuals.append(measured(state))
+        else:
+            before = tuple(layer.clone() for layer in state) if in_place else state
+            state = sweep(state)
+            residuals.append(largest_change(before, state))
         if not math.isfinite(residuals[-1]) or (tolerance is not None and residuals[-1] <= tolerance):
             break
     status = end_status(residuals, limit=limit, with_tolerance=tolerance is not None)

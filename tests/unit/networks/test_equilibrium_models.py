@@ -104,11 +104,13 @@ def test_spectral_normalisation_bounds_both_weights_and_runs_once_per_batch(monk
     for weight in (model.loop_weight(), model.input_weight()):
         assert float(torch.linalg.matrix_norm(weight.detach(), ord=2)) == pytest.approx(0.9, rel=1e-5)
     calls = []
-    original = LoopedMLP._normalised
-    monkeypatch.setattr(LoopedMLP, "_normalised", lambda self, w: calls.append(1) or original(self, w))
+    original = LoopedMLP._norms
+    monkeypatch.setattr(LoopedMLP, "_norms", lambda self: calls.append(1) or original(self))
     with torch.no_grad():
         model(VECTORS.float())
-    assert len(calls) == 2  # the two weights, whatever the number of sweeps
+    assert len(calls) == 1  # whatever the number of sweeps
+    EqProp(sweeps=(20, 20)).backward(model, VECTORS.float(), torch.zeros(len(VECTORS), dtype=torch.long))
+    assert len(calls) == 2  # and of phases
 
 
 def test_a_weight_within_the_bound_is_left_as_it_is():

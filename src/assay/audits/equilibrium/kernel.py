@@ -58,12 +58,11 @@ def audit_kernel(
     """Whether ``kernel`` computes what the NumPy reference computes, state by state and gradient by gradient.
 
     A kernel is ``eager``, ``fast``, ``deviations`` or ``population``, or any function from a ``Problem`` to an
-    ``Answer`` (see
-    ``assay.audits.equilibrium.kernel_problems``): arrays in, arrays out, whatever runs in between. It is asked for
-    layered, looped, convolutional and attention networks, fresh and trained, in each precision; every unit after every
-    sweep and every parameter's gradient is compared. Tolerances are derived from the dtype, the number and size of the
-    terms, the depth and the contraction. With ``controls`` kernels with one planted mistake each are asked the same
-    questions and must be rejected.
+    ``Answer`` (see ``assay.audits.equilibrium.kernel_problems``): arrays in, arrays out, whatever runs in between.
+    It is asked for layered, looped, convolutional and attention networks, fresh and trained, in each precision;
+    every unit after every sweep and every parameter's gradient is compared. Tolerances are derived from the dtype,
+    the number and size of the terms, the depth and the contraction. With ``controls`` kernels with one planted
+    mistake each are asked the same questions and must be rejected.
 
     It does not show that the networks learn, nor anything about shapes that were not asked for.
 

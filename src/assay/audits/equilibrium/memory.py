@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from assay.learning.resolve import as_rule
 from assay.models import EnergyMLP
 from assay.protocols import Clamped, EquilibriumModel, Rule
 from assay.results import Control, Figure, Finding, Measurement, Region, Series, Table
-from assay.rules import EqProp
+from assay.rules import Backprop, EqProp
 
 CALIBRATION = (1000, 250)
 """Rows of float32 allocated one after the other, the first freed before the last: a peak that is known beforehand."""
@@ -52,16 +52,16 @@ def audit_memory(
     rule: Any,
     sweeps: Sequence[int] = (20, 50, 100, 200),
     limit: float = 0.05,
-    depths: Sequence[int] = (1, 2, 3, 4),
+    depths: Sequence[int] = (1, 2, 4, 8),
     family: Callable[[int], nn.Module] | None = None,
     subject: str = "",
 ) -> Finding:
     """Whether the peak memory of ``rule`` stays within ``limit`` from the fewest to the most ``sweeps``.
 
     Measured, not computed: every tensor made during ``rule.backward`` is counted while it lives. Backprop through the
-    same sweeps is measured beside it and must be seen to grow, or the meter is not trusted. ``family(depth)`` makes
-    networks of other depths (known for EnergyMLP); growth with depth is reported, and no rule that stores its states
-    escapes it.
+    same sweeps is measured beside it and must be seen to grow, or the meter is not trusted. Ordinary backprop of the
+    same network without feedback is reported beside both. ``family(depth)`` makes networks of other depths (known for
+    EnergyMLP); growth with depth is reported, and no rule that stores its states escapes it.
 
     The count is of tensor storage on top of parameters and inputs: allocator slack, library buffers inside one
     operation and the interpreter are not in it.
@@ -80,6 +80,7 @@ def audit_memory(
     decision = stats.numeric_match([ours.growth], limit, labels=["all sweeps"], name="growth of the peak")
     controls = (_calibration(), *_curve_controls(theirs, model, x, y, counts, limit))
     by_depth = _by_depth(model, rule, through_time, x, y, depths, family, counts[0])
+    plain = _plain_peak(model, x, y)
     last = counts[-1]
     return Finding(
         subject=subject or f"{type(rule).__name__} on {type(model).__name__}",
@@ -101,6 +102,7 @@ def audit_memory(
             decision.measurement.model_copy(update={"n": len(counts), "region": Region(high=limit)}),
             Measurement(name="bytes per further sweep", value=ours.per_sweep, unit="B", n=len(counts)),
             Measurement(name="bytes per further sweep, backprop", value=theirs.per_sweep, unit="B", n=len(counts)),
+            *_beside_backprop(ours, plain, by_depth),
         ),
         tables=(_sweep_table(ours, theirs), *_depth_tables(by_depth, counts[0])),
         figures=(_figure("memory-by-sweeps", "Does memory grow with the number of sweeps?", "sweeps", (ours, theirs)),
@@ -113,6 +115,36 @@ def audit_memory(
         ),
         varied=("sweeps", *(("depth",) if by_depth else ())),
     )  # fmt: skip
+
+
+@runtime_checkable
+class FeedForward(Protocol):
+    """A model that knows the ordinary network it becomes without feedback."""
+
+    def feedforward(self) -> nn.Module: ...
+
+
+def _plain_peak(model: nn.Module, x: Tensor, y: Tensor) -> Peak | None:
+    """The peak of ordinary backprop of the same network without feedback; None where there is none."""
+    if not isinstance(model, FeedForward) or y.is_floating_point():
+        return None
+    plain = untouched(model.feedforward())
+    Backprop().backward(plain, x, y)
+    for parameter in plain.parameters():
+        parameter.grad = None
+    return measure_peak(lambda: Backprop().backward(plain, x, y))
+
+
+def _beside_backprop(ours: Curve, plain: Peak | None, by_depth: Sequence[Curve]) -> tuple[Measurement, ...]:
+    """The peak as a multiple of ordinary backprop's: of this network, and of the deepest of its family."""
+    found = []
+    if plain is not None:
+        found.append(Measurement(name="peak over ordinary backprop", value=ours.peaks[-1].bytes / plain.bytes))
+    if len(by_depth) == 3:
+        own, _, ordinary = by_depth
+        found.append(Measurement(name=f"peak over ordinary backprop, {own.sweeps[-1]} hidden layers",
+                                 value=own.peaks[-1].bytes / ordinary.peaks[-1].bytes))
+    return tuple(found)
 
 
 def _curve(name: str, model: nn.Module, rule: Rule, x: Tensor, y: Tensor, counts: Sequence[int]) -> Curve:
@@ -195,10 +227,14 @@ def _by_depth(
 
     if family is None:
         return ()
-    return tuple(
+    curves = [
         Curve(name, tuple(depths), tuple(_peak(family(depth), a_rule, x, y, sweeps) for depth in depths))
         for name, a_rule in ((type(rule).__name__, rule), ("backprop through the sweeps", through_time))
-    )
+    ]
+    ordinary = [_plain_peak(family(depth), x, y) for depth in depths]
+    if all(peak is not None for peak in ordinary):
+        curves.append(Curve("ordinary backprop", tuple(depths), tuple(p for p in ordinary if p is not None)))
+    return tuple(curves)
 
 
 def _sweep_table(ours: Curve, theirs: Curve) -> Table:

@@ -8,8 +8,7 @@ One sweep, from the top down:
     response  u_l = [ sigma(a_l + gamma^(K-l) e_l) - sigma(a_l) ] / gamma^(K-l)
 
 The bracket has a form without cancellation for every unit (``solving.responses``), so float32 keeps its seven digits
-at any
-depth, any gamma and any beta. The first sweep finds u = 0 everywhere and is a single pass down. The gradient is
+at any depth, any gamma and any beta. The first sweep finds u = 0 everywhere and is a single pass down. The gradient is
 
     dL/dW_l = -sum_k c_k mean_rows [ u_l s_{l-1}^T + gamma s_l u_{l-1}^T + gamma^(K-l+1) u_l u_{l-1}^T ].
 
@@ -33,8 +32,6 @@ from assay.solving.responses import Response, response
 from assay.solving.solution import Solution
 
 LINEAR_UNIT = activation("identity")
-LINEAR = 2.0**-30
-"""A product of two deviations this small beside a state is below rounding in both precisions."""
 
 
 def deviate_layers(
@@ -112,34 +109,60 @@ def deviation_gradient(
     layers: Layers, x: Tensor, free: State, deviation: State, coefficients: Sequence[complex]
 ) -> Gradients:
     """The gradient above, of every layer; ``coefficients`` are those of the phases, over the number of rows."""
-    gradients = []
-    sums = [_weighted_sum(units, coefficients) for units in deviation]
-    for layer, total in enumerate(sums):
-        product = total.mT @ (x if layer == 0 else free[layer - 1])
-        if layer > 0:
-            multiply_add(product, free[layer].mT, sums[layer - 1], alpha=layers.gamma, out=product)
+    if deviation[0].is_complex():
+        return _complex_gradient(layers, x, free, deviation, coefficients)
+    gradients, below_sum = [], None
+    factors = [-complex(c).real for c in coefficients]
+    for layer, units in enumerate(deviation):
+        weighted = _weighted(units, factors)
+        total = _sum_of_phases(weighted, len(factors))
+        if layer == 0:
+            product = total.mT @ x
+        else:
+            # u_l (s_{l-1} + d_{l-1})^T over all phases at once, then the part in which the layer below moves alone.
             scale = layers.gamma ** (layers.depth - layer)
-            if scale * float(deviation[layer].abs().max()) >= LINEAR:
-                pairs = zip(*(torch.unflatten(u, -2, (len(coefficients), -1)).unbind(-3)
-                              for u in deviation[layer - 1:layer + 1]), strict=True)
-                for coefficient, (below, units) in zip(coefficients, pairs, strict=True):
-                    if units.is_complex():
-                        product.sub_((scale * coefficient * (units.mT @ below)).real)
-                    else:
-                        multiply_add(product, units.mT, below, alpha=-scale * complex(coefficient).real, out=product)
+            resting = torch.cat([free[layer - 1]] * len(factors), -2) if len(factors) > 1 else free[layer - 1]
+            product = weighted.mT @ torch.add(resting, deviation[layer - 1], alpha=scale)
+            assert below_sum is not None
+            multiply_add(product, free[layer].mT, below_sum, alpha=layers.gamma, out=product)
+        below_sum = total
         gradients.append((product, total.sum(-2)))
     return gradients
 
 
-def _weighted_sum(units: Tensor, coefficients: Sequence[complex]) -> Tensor:
-    """Minus the phases of a layer, weighted and added up: (..., rows, width), real."""
-    parts = torch.unflatten(units, -2, (len(coefficients), -1)).unbind(-3)
-    if units.is_complex():
-        return -sum(((c * part).real for c, part in zip(coefficients, parts, strict=True)), start=torch.zeros(()))
-    total = parts[0] * -complex(coefficients[0]).real
-    for part, coefficient in zip(parts[1:], coefficients[1:], strict=True):
-        total.add_(part, alpha=-complex(coefficient).real)
-    return total
+def _complex_gradient(
+    layers: Layers, x: Tensor, free: State, deviation: State, coefficients: Sequence[complex]
+) -> Gradients:
+    """The real part of the same sums, phase by phase."""
+    gradients: Gradients = []
+    phases = [torch.unflatten(units, -2, (len(coefficients), -1)).unbind(-3) for units in deviation]
+    for layer, parts in enumerate(phases):
+        scale = layers.gamma ** (layers.depth - layer)
+        weight = torch.zeros_like(layers.weights[layer])
+        for phase, (coefficient, units) in enumerate(zip(coefficients, parts, strict=True)):
+            if layer == 0:
+                weight -= (coefficient * units).real.mT @ x
+                continue
+            below = phases[layer - 1][phase]
+            product = units.mT @ (free[layer - 1] + scale * below)
+            product += layers.gamma * (below.mT @ free[layer].to(below)).mT
+            weight -= (coefficient * product).real
+        bias = -sum(((c * units).real.sum(-2) for c, units in zip(coefficients, parts, strict=True)), torch.zeros(()))
+        gradients.append((weight, bias))
+    return gradients
+
+
+def _weighted(units: Tensor, factors: Sequence[float]) -> Tensor:
+    """Every phase times its factor."""
+    if len(factors) == 1:
+        return units * factors[0]
+    shape = (len(factors), 1, 1)
+    scales = torch.tensor(factors, dtype=units.dtype, device=units.device).view(shape)
+    return (torch.unflatten(units, -2, (len(factors), -1)) * scales).flatten(-3, -2)
+
+
+def _sum_of_phases(units: Tensor, phases: int) -> Tensor:
+    return units if phases == 1 else torch.unflatten(units, -2, (phases, -1)).sum(-3)
 
 
 def _relax_lone_layer(sweep: DeviationSweep, *, sweeps: int, tolerance: float | None) -> Solution:
@@ -156,10 +179,12 @@ def _relax_lone_layer(sweep: DeviationSweep, *, sweeps: int, tolerance: float | 
     limit = max(ROUNDING * torch.finfo(weight.dtype).eps, tolerance or 0.0)
     error, units = sweep.error(None), None
     residuals: list[float] = []
-    for _ in range(sweeps):
+    for number in range(1, sweeps + 1):
         units = sweep.responses[0](error.mT @ weight)
-        if residuals and rate * residuals[-1] <= limit:
-            residuals.append(rate * residuals[-1])
+        # From zero the first sweep is a change of 1; what the next would change at most need not be measured.
+        bound = rate * (residuals[-1] if residuals else 1.0)
+        if bound <= limit or number == sweeps:
+            residuals.append(bound)
             break
         previous, error = error, sweep.error(units)
         size = longest_column(error)

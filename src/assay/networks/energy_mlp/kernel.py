@@ -13,12 +13,15 @@ in front of both: many networks side by side, each with its own rows (``populati
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from assay.networks.energy_mlp.layers import Layers, Pull, activate, map_affine, multiply_add
 from assay.networks.energy_mlp.lone_layer import relax_lone_layer
 from assay.protocols import State
+from assay.solving.deviation import largest
 from assay.solving.relaxation import relax
 from assay.solving.solution import Solution
 
@@ -30,9 +33,8 @@ def drive_of(layers: Layers, x: Tensor) -> Tensor:
 
 def start(layers: Layers, drive: Tensor) -> State:
     """A feed-forward pass from the drive of the first layer: the free state of a network without feedback."""
-    sweep = Sweep(layers, drive, None, feedback=False)
-    units = tuple(drive.new_zeros(*drive.shape[:-1], weight.shape[-2]) for weight in layers.weights)
-    return sweep.decode(sweep(units))
+    sweep = Sweep(layers, drive, None)
+    return sweep.decode(sweep.start())
 
 
 def relax_layers(
@@ -45,13 +47,13 @@ def relax_layers(
     """
     if layers.depth == 1 and layers.readout is not None:
         return relax_lone_layer(layers, drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance)
-    state = start(layers, drive) if state is None else state
-    phases = state[0].shape[-2] // drive.shape[-2]
+    phases = 1 if state is None else state[0].shape[-2] // drive.shape[-2]
     sweep = Sweep(layers, drive if phases == 1 else torch.cat([drive] * phases, -2), pull)
+    units = sweep.start() if state is None else sweep.encode(state)
     # The steepest affine map turns changes of u into changes of s.
     scale = max(layers.affine(layer)[0] for layer in range(layers.depth))
     inner = None if tolerance is None else tolerance / scale
-    found = relax(sweep, sweep.encode(state), sweeps=sweeps, tolerance=inner, trace=trace, in_place=True)
+    found = relax(sweep, units, sweeps=sweeps, tolerance=inner, trace=trace, measured=sweep.measured)
     residuals = tuple(scale * residual for residual in found.residuals)
     return Solution(sweep.decode(found.value), found.status, residuals, found.steps)
 
@@ -59,9 +61,10 @@ def relax_layers(
 class Sweep:
     """One sweep in place, with every constant computed beforehand."""
 
-    def __init__(self, layers: Layers, drive: Tensor, pull: Pull | None, *, feedback: bool = True) -> None:
-        self.layers, self.pull, self.feedback = layers, pull, feedback
-        self.constants = [self._constant(layer, drive) for layer in range(layers.depth)]
+    def __init__(self, layers: Layers, drive: Tensor, pull: Pull | None) -> None:
+        self.layers, self.pull = layers, pull
+        self.upwards = [self._upward_constant(layer, drive) for layer in range(layers.depth)]
+        self.constants = [self._constant(layer) for layer in range(layers.depth)]
         if layers.readout is not None and pull is not None:
             weight, bias = layers.readout
             self.logit_constant = bias.mT + layers.affine(layers.depth - 1)[3] * weight.sum(-1, keepdim=True)
@@ -71,6 +74,29 @@ class Sweep:
         for layer in range(depth) if self.pull is None else reversed(range(depth)):
             self._update(layer, state)
         return state
+
+    def start(self) -> State:
+        """A pass up without feedback, as u, fresh storage."""
+        layers = self.layers
+        state: list[Tensor] = []
+        for layer in range(layers.depth):
+            z = self.upwards[layer]
+            if layer > 0:
+                scale = layers.affine(layer)[1] * layers.affine(layer - 1)[0]
+                z = multiply_add(z, state[-1], layers.weights[layer].mT, alpha=scale)
+            units = torch.empty_like(z)
+            activate(layers, layer, z, out=units)
+            state.append(units)
+        return tuple(state)
+
+    def measured(self, state: State) -> float:
+        """One sweep, and the largest change it made: layer by layer, so that one layer is copied at a time."""
+        depth, changes = self.layers.depth, []
+        for layer in range(depth) if self.pull is None else reversed(range(depth)):
+            before = state[layer].clone()
+            self._update(layer, state)
+            changes.append(largest(before.sub_(state[layer])))
+        return math.nan if any(math.isnan(change) for change in changes) else max(changes)
 
     def error(self, units: Tensor) -> Tensor:
         """beta (onehot - softmax(logits)), transposed: (..., classes, rows)."""
@@ -102,7 +128,7 @@ class Sweep:
         if layer > 0:
             scale = q * layers.affine(layer - 1)[0]
             z = multiply_add(z, state[layer - 1], layers.weights[layer].mT, alpha=scale, out=units)
-        if not top and self.feedback:
+        if not top:
             scale = layers.gamma * q * layers.affine(layer + 1)[0]
             z = multiply_add(z, state[layer + 1], layers.weights[layer + 1], alpha=scale, out=units)
         elif pulled is not None and layers.readout is not None:
@@ -112,8 +138,8 @@ class Sweep:
             z = units.copy_(z).add_(self.pull.wanted.mT).div_(1 + self.pull.beta.unsqueeze(-1))
         activate(layers, layer, z, out=units)
 
-    def _constant(self, layer: int, drive: Tensor) -> Tensor:
-        """What is added to z whatever the state: input drive or bias, and the offsets t of the neighbouring layers."""
+    def _upward_constant(self, layer: int, drive: Tensor) -> Tensor:
+        """What is added to z whatever the state above: input drive or bias, and the offset t of the layer below."""
         layers = self.layers
         _, q, r, _ = layers.affine(layer)
         total = drive
@@ -121,8 +147,14 @@ class Sweep:
             total = layers.biases[layer]
             if t := layers.affine(layer - 1)[3]:
                 total = total + t * layers.weights[layer].sum(-1).unsqueeze(-2)
-        if layer + 1 < layers.depth and self.feedback and (t := layers.affine(layer + 1)[3]):
-            total = total + layers.gamma * t * layers.weights[layer + 1].sum(-2, keepdim=True)
         if (q, r) == (1.0, 0.0):
             return total
         return torch.add(torch.full((), r, dtype=total.dtype, device=total.device), total, alpha=q)
+
+    def _constant(self, layer: int) -> Tensor:
+        """The same with the offset t of the layer above, which feeds back."""
+        layers, total = self.layers, self.upwards[layer]
+        if layer + 1 < layers.depth and (t := layers.affine(layer + 1)[3]):
+            scale = layers.gamma * t * layers.affine(layer)[1]
+            total = torch.add(total, layers.weights[layer + 1].sum(-2, keepdim=True), alpha=scale)
+        return total

@@ -1,0 +1,239 @@
+"""What one gradient of equilibrium propagation costs beside one of backprop, and how good it is while it trains.
+
+    python benchmarks/equilibrium.py price            all tables (minutes); --write puts them into docs/benchmarks/
+
+Times are CPU seconds of this process; methods take turns, and the ratio shown is of minima, then of medians. The
+error is that of the whole gradient against the same network's gradient at rest in float64 (tangent), the largest over
+all layers, the cosine the smallest, each the worst of the initial weights and of those after a quarter and all of
+--steps steps of Adam at 1e-3 by the schedule itself (MNIST under ASSAY_DATA; images of noise without). Peak memory is
+counted tensor by tensor (``audit_memory``'s meter).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay import tasks
+from assay.audits.equilibrium.memory_meter import measure_peak
+from assay.models import EnergyConv, EnergyMLP, EnergyNet, LoopedMLP
+from assay.rules import Backprop, Centered, EqProp, HealthWarning, OneSided
+from assay.seeding import torch_generator
+
+DOCS = Path(__file__).parent.parent / "docs" / "benchmarks"
+BATCH, WIDTH = 128, 512
+SCHEDULES = ((1, 1), (1, 2))
+GAMMAS = (0.003, 0.01, 0.1)
+LIMITS = {1: 1.25, 2: 1.7, 3: 1.9, 5: 2.1}
+
+
+def main() -> None:
+    """The tables; ``python benchmarks/equilibrium.py price`` is the same."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=200, help="training steps before the last look at the error")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", HealthWarning)
+    x, y = data()
+    lines: list[str] = []
+    for part in (layered(x, y, options), convolution(x, y, options), classic(x, y, options), looped(x, y, options),
+                 memory(x, y)):
+        lines += [*part, ""]
+        print("\n".join(part), flush=True)
+    if options.write:
+        command = "python benchmarks/equilibrium.py price " + " ".join(sys.argv[1:])
+        note = (f"Made by `{command}` with torch {torch.__version__}, one thread; the machine's load was "
+                f"{os.getloadavg()[0]:.1f} (two cores), so differences of a tenth mean nothing.")
+        about = (__doc__ or "").split("\n", 4)[-1]
+        head = f"# Equilibrium propagation: the price of a gradient\n\n{note}\n\n{about}"
+        (DOCS / "equilibrium-price.md").write_text(f"{head}\n" + "\n".join(lines))
+
+
+def data() -> tuple[Tensor, Tensor]:
+    """A pool of images as rows of 784, and their classes."""
+    if os.environ.get("ASSAY_DATA"):
+        part = tasks.mnist(seed=0).train
+        return part.x[: 40 * BATCH].flatten(1).float(), part.y[: 40 * BATCH]
+    generator = torch_generator(0, "price")
+    return torch.rand(40 * BATCH, 784, generator=generator), torch.randint(0, 10, (40 * BATCH,), generator=generator)
+
+
+def layered(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
+    """Layered networks: every schedule and gamma beside backprop of the same feed-forward network."""
+    lines = ["## Layered networks, 784-512-...-10, batch 128, one-sided, beta 1e-3", "",
+             "| hidden | limit | gamma | sweeps | time / backprop (minimum, median) | error | cosine |",
+             "|---|---|---|---|---|---|---|"]
+    for hidden, limit in LIMITS.items():
+        widths = [784] + [WIDTH] * hidden + [10]
+        calls = {"backprop": step(EnergyMLP(widths, seed=0).feedforward(), Backprop(), x[:BATCH], y[:BATCH])}
+        for gamma in GAMMAS:
+            for sweeps in SCHEDULES[:1] if hidden == 1 else SCHEDULES:
+                calls[f"{gamma} {sweeps}"] = step(EnergyMLP(widths, gamma=gamma, seed=0), EqProp(sweeps=sweeps),
+                                                  x[:BATCH], y[:BATCH])
+        times = interleaved(calls, rounds=options.rounds)
+        for gamma in GAMMAS:
+            for sweeps in SCHEDULES[:1] if hidden == 1 else SCHEDULES:
+                error, cosine = while_training(EnergyMLP(widths, gamma=gamma, seed=0), EqProp(sweeps=sweeps), x, y,
+                                               steps=options.steps)
+                ratio = over(times, f"{gamma} {sweeps}", "backprop")
+                lines.append(f"| {hidden} | {limit} | {gamma} | {sweeps[0]}/{sweeps[1]} | {ratio} | {error:.0e} | "
+                             f"{cosine:.4f} |")
+                print(lines[-1], flush=True)
+    return lines
+
+
+def convolution(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
+    """A small convolutional network, as EnergyConv and as EnergyNet of an ordinary nn.Sequential."""
+    lines = ["## Small convolution, 16 and 32 maps of 3 x 3, pooling by 2, batch 64", "",
+             "| model | pooling | gamma | sweeps | time / backprop (limit 2.3) | error | cosine |",
+             "|---|---|---|---|---|---|---|"]
+    images, labels = x.view(-1, 1, 28, 28), y
+    for pooling in ("average", "max"):
+        def sequential(pooling: str = pooling) -> nn.Sequential:
+            pool: Callable[[int], nn.Module] = nn.AvgPool2d if pooling == "average" else nn.MaxPool2d
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                return nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), pool(2), nn.Hardtanh(0, 1),
+                                     nn.Conv2d(16, 32, 3, padding=1), pool(2), nn.Hardtanh(0, 1), nn.Flatten(),
+                                     nn.Linear(1568, 10))
+
+        models: dict[str, Callable[[], Any]] = {
+            "EnergyConv": lambda pooling=pooling: EnergyConv((1, 28, 28), [16, 32], pooling=pooling, gamma=0.03),
+            "EnergyNet": lambda make=sequential: EnergyNet(make(), gamma=0.03),
+        }
+        calls = {"backprop": step(sequential(), Backprop(), images[:64], labels[:64])}
+        for name, make in models.items():
+            calls[name] = step(make(), EqProp(sweeps=(1, 1)), images[:64], labels[:64])
+        times = interleaved(calls, rounds=max(3, options.rounds // 2))
+        for name, make in models.items():
+            error, cosine = while_training(make(), EqProp(sweeps=(1, 1)), images, labels, steps=20, rows=32)
+            lines.append(f"| {name} | {pooling} | 0.03 | 1/1 | {over(times, name, 'backprop')} | {error:.0e} | "
+                         f"{cosine:.4f} |")
+            print(lines[-1], flush=True)
+    return lines
+
+
+def classic(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
+    """gamma 1, every unit at rest to 1e-4, 784-512-512-10: beside backprop and beside EP by autograd of the energy."""
+    from equilibrium import autograd_of_energy  # the benchmark beside this one: scripts run from their own folder
+
+    model = EnergyMLP([784, WIDTH, WIDTH, 10], gamma=1.0, seed=0)
+    one, two = x[:BATCH], y[:BATCH]
+    rules = {"one-sided": EqProp(OneSided(), sweeps=(200, 200), tolerance=1e-4),
+             "centered": EqProp(Centered(0.1), sweeps=(200, 200), tolerance=1e-4)}
+    calls = {"backprop": step(model.feedforward(), Backprop(), one, two)}
+    calls |= {name: step(model, rule, one, two) for name, rule in rules.items()}
+    for call in calls.values():
+        call()
+    taken = {name: (rule.last.free.steps, rule.last.nudged.steps) for name, rule in rules.items()
+             if rule.last and rule.last.nudged}
+    calls["autograd"] = lambda: autograd_of_energy(model, one, two, beta=0.1, sweeps=(30, 10))
+    times = interleaved(calls, rounds=max(3, options.rounds // 3))
+    lines = ["## Classic feedback (gamma 1), 784-512-512-10, at rest to 1e-4", "",
+             "A run that took 200 sweeps stopped there without coming to rest; EP by autograd at 30/10 is further from "
+             "it still.", "",
+             "| estimator | sweeps taken | time / backprop (limit 8) | EP by autograd, 30/10 / ours (limit 6) |",
+             "|---|---|---|---|"]
+    for name in rules:
+        lines.append(f"| {name} | {taken[name][0]}/{taken[name][1]} | {over(times, name, 'backprop')} | "
+                     f"{over(times, 'autograd', name)} |")
+    return lines
+
+
+def looped(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
+    """LoopedMLP with spectral normalisation: EP beside backprop through its 30 sweeps."""
+    model = LoopedMLP(784, WIDTH, 10, seed=0)
+    calls = {"ep": step(model, EqProp(sweeps=(30, 10)), x[:BATCH], y[:BATCH]),
+             "bptt": step(model, EqProp("bptt", sweeps=(30, 1)), x[:BATCH], y[:BATCH])}
+    times = interleaved(calls, rounds=max(3, options.rounds // 3))
+    return ["## LoopedMLP, 512 units, spectral normalisation, 30/10 sweeps", "",
+            f"EP takes {over(times, 'ep', 'bptt')} of the time of backprop through the 30 sweeps (limit 1)."]
+
+
+def memory(x: Tensor, y: Tensor) -> list[str]:
+    """Peak memory at eight hidden layers."""
+    model = EnergyMLP([784] + [WIDTH] * 8 + [10], gamma=0.03, seed=0)
+    plain = model.feedforward()
+    peaks = {}
+    for name, net, rule in (("backprop", plain, Backprop()), ("one-sided 1/1", model, EqProp(sweeps=(1, 1))),
+                            ("one-sided 30/10", model, EqProp()), ("centered 30/10", model, EqProp(Centered(0.1))),
+                            ("states, centered 30/10", model, EqProp(Centered(0.1), coordinates="states"))):
+        call = step(net, rule, x[:BATCH], y[:BATCH])
+        call()
+        model.zero_grad()
+        peaks[name] = measure_peak(call).bytes
+    lines = ["## Peak memory, 784-512x8-10, batch 128", "", "| rule | peak, MB | / backprop (limit 2.2) |",
+             "|---|---|---|"]
+    return lines + [f"| {name} | {peak / 1e6:.1f} | {peak / peaks['backprop']:.2f} |" for name, peak in peaks.items()]
+
+
+def while_training(
+    model: Any, rule: EqProp, x: Tensor, y: Tensor, *, steps: int, rows: int = BATCH
+) -> tuple[float, float]:
+    """The largest error and smallest cosine of any layer's gradient at three moments of training."""
+    optimiser, worst, least = torch.optim.Adam(model.parameters(), lr=1e-3), 0.0, 1.0
+    for number in range(steps + 1):
+        at = torch.arange(rows) + (number * rows) % (len(x) - rows)
+        optimiser.zero_grad()
+        rule.backward(model, x[at], y[at])
+        if number in (0, steps // 4, steps):
+            error, cosine = agreement(model, x[at], y[at])
+            worst, least = max(worst, error), min(least, cosine)
+        optimiser.step()
+    return worst, least
+
+
+def agreement(model: Any, x: Tensor, y: Tensor) -> tuple[float, float]:
+    import copy
+
+    found = [p.grad.double() for p in model.parameters()]
+    twin = copy.deepcopy(model).double()
+    twin.zero_grad()
+    EqProp("tangent", sweeps=(100, 100), tolerance=1e-9, on_divergence="record").backward(twin, x.double(), y)
+    true = [p.grad for p in twin.parameters()]
+    errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, true, strict=True)]
+    cosines = [float((a * b).sum() / (a.norm() * b.norm())) for a, b in zip(found, true, strict=True)]
+    return max(errors), min(cosines)
+
+
+def step(model: nn.Module, rule: Any, x: Tensor, y: Tensor) -> Callable[[], None]:
+    def call() -> None:
+        model.zero_grad()
+        rule.backward(model, x, y)
+
+    return call
+
+
+def interleaved(calls: dict[str, Callable[[], None]], *, rounds: int) -> dict[str, list[float]]:
+    """CPU seconds of one call of each, round by round; the first round is left out."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 1):
+        for name, call in calls.items():
+            began, count = time.process_time(), 0
+            while time.process_time() - began < 0.03:
+                call()
+                count += 1
+            if number:
+                times[name].append((time.process_time() - began) / count)
+    return times
+
+
+def over(times: dict[str, list[float]], name: str, base: str) -> str:
+    paired = [a / b for a, b in zip(times[name], times[base], strict=True)]
+    return f"{min(times[name]) / min(times[base]):.2f}, {statistics.median(paired):.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The spectral norm: as good as a decomposition, certified, and not fooled by a start beside the largest direction."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.models import LoopedMLP
+from assay.rules import EqProp
+from assay.seeding import torch_generator
+from assay.solving.spectral import SLACK, spectral_norm
+
+
+def matrix(rows, columns, seed=0):
+    return torch.randn(rows, columns, generator=torch_generator(seed, "matrix"))
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (40, 90), (90, 40), (1, 7)])
+def test_it_is_the_largest_singular_value_from_any_start(shape):
+    weight = matrix(*shape)
+    true = float(torch.linalg.matrix_norm(weight, ord=2))
+    for guess in (None, torch.zeros(shape[0]), matrix(1, shape[0], seed=1)[0]):
+        found = spectral_norm(weight, guess)
+        assert abs(float(found.of(weight)) / true - 1) < SLACK
+    warm = spectral_norm(weight + 1e-3 * matrix(*shape, seed=2), found.left)
+    assert abs(float(warm.of(weight)) / true - 1) < 1e-3
+
+
+def test_a_start_at_a_smaller_singular_vector_is_caught_by_the_certificate():
+    left, _, right = torch.linalg.svd(matrix(30, 30), full_matrices=False)
+    weight = left @ torch.diag(torch.tensor([3.0, 2.0] + [1.0] * 28)) @ right
+    exact = torch.zeros(30)
+    exact[1] = 1.0
+    diagonal = torch.diag(torch.tensor([3.0, 2.0] + [1.0] * 28))
+    found = spectral_norm(diagonal, exact)  # without rounding the iteration would stay at 2 for ever
+    assert float(found.of(diagonal)) == pytest.approx(3.0) and not found.certified
+    assert float(spectral_norm(weight, left[:, 1].contiguous()).of(weight)) == pytest.approx(3.0, rel=1e-4)
+
+
+def test_its_derivative_is_that_of_the_norm():
+    weight = matrix(20, 30).requires_grad_()
+    (ours,) = torch.autograd.grad(spectral_norm(weight.detach()).of(weight), weight)
+    (true,) = torch.autograd.grad(torch.linalg.matrix_norm(weight, ord=2), weight)
+    assert float((ours - true).norm()) < 1e-2
+
+
+def test_a_zero_matrix_has_norm_zero():
+    assert float(spectral_norm(torch.zeros(4, 6)).of(torch.zeros(4, 6))) == 0.0
+
+
+def test_a_loop_in_float32_has_the_gradient_of_float64():
+    x, y = matrix(16, 24), torch.arange(16) % 5
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        model = LoopedMLP(24, 32, 5, bound=0.8, seed=0).to(dtype)
+        with torch.no_grad():
+            model.loop.weight.mul_(4)
+        EqProp(sweeps=(80, 80)).backward(model, x.to(dtype), y)
+        found.append(torch.cat([p.grad.double().flatten() for p in model.parameters()]))
+    assert float((found[0] - found[1]).norm() / found[1].norm()) < 1e-3
