@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUN    := env -u PYTHONPATH
 
-.PHONY: verify test test-slow test-lowest lint bench docs web dist fresh clean
+.PHONY: verify test test-slow test-lowest lint bench docs web dist fresh mutate clean
 
 # Three seeds cannot confirm every claim: undecided (exit code 3) is an honest outcome here, a FAIL or ERROR is not.
 verify: $(VENV)/.installed
@@ -44,6 +44,10 @@ dist: $(VENV)/.dist
 # A new machine, played: committed files, an empty HOME, few programs, the README's commands, their times.
 fresh:
 	$(PYTHON) tests/fresh/run.py
+
+# Would the tests notice? A sample of changes of one line; the same command goes on where it was stopped.
+mutate: $(VENV)/.test
+	$(RUN) $(BIN)/python tests/mutation/run.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -44,7 +44,7 @@ _HOMES = {
     "train": "assay.learning",
     "AssayError": "assay.errors",
 }
-_SUBMODULES = ("models", "tasks", "symmetry", "dependence", "stats", "errors", "results")
+_SUBMODULES = ("claims", "models", "tasks", "symmetry", "dependence", "stats", "errors", "results")
 
 __all__ = [*_HOMES, *_SUBMODULES]
 

@@ -49,7 +49,18 @@ _HOMES = {
     "audits.symmetry.present.template": ("seed_template",),
 }
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
-_ALIASES = {"shifts": "Shifts", "scale": "Scale", "lorentz": "Lorentz", "flip": "Flip"}
+_ALIASES = {
+    "shifts": "Shifts",
+    "scale": "Scale",
+    "lorentz": "Lorentz",
+    "flip": "Flip",
+    # The names of the original: a layer is a model, and every audit tests layers and gradients too.
+    "test_model_equivariance": "audit_equivariance",
+    "test_model_invariance": "audit_invariance",
+    "test_layer_equivariance": "audit_equivariance",
+    "test_gradient_equivariance": "audit_equivariance",
+    "audit_all_layers": "audit_symmetry",
+}
 
 __all__ = [*_WHERE, *_ALIASES]
 

@@ -56,5 +56,5 @@ def test_every_public_name_exists() -> None:
 def test_no_public_name_is_hidden_by_a_module_of_the_same_name() -> None:
     """``import assay.x`` binds the module to ``assay.x``: a public function of that name would turn into a module."""
     modules = {info.name for info in pkgutil.iter_modules(assay.__path__)}
-    faces = {"models", "tasks", "symmetry", "dependence", "stats", "errors", "results"}
+    faces = {"claims", "models", "tasks", "symmetry", "dependence", "stats", "errors", "results"}
     assert not modules & (set(assay.__all__) - faces)

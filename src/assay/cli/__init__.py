@@ -6,14 +6,15 @@ Nothing here imports torch before a command that needs it runs, so ``assay --hel
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import typer
 
 USAGE_ERROR = 2
 CRASHED = 4
-INTERRUPTED = 130
+SIGNALLED = 128
 NOBODY_READS = 141
 
 
@@ -21,18 +22,21 @@ def main() -> None:
     """Run the command line; the exit code is a verdict only if there is one.
 
     An error of the user is one line on stderr and 2. A crash is a traceback and 4, since Python's own 1 means FAIL
-    here; an interruption is 130, and output that nobody reads any more is 141, as shells have it.
+    here; an interruption is 130 (by SIGTERM 143, by SIGHUP 129), and output that nobody reads any more is 141, as
+    shells have it.
     """
-    from assay.cli import common
+    from assay.cli import common, standing
     from assay.cli.root import Interrupted, NobodyReads
     from assay.errors import AssayError
 
+    standing.prepare()
     try:
         _app()()
     except AssayError as error:
         _leave(f"assay: {error}", USAGE_ERROR)
     except (Interrupted, KeyboardInterrupt):
-        _leave("\nassay: stopped; finished cells, if any, are kept: the same command goes on from there", INTERRUPTED)
+        _leave("\nassay: stopped; finished cells, if any, are kept: the same command goes on from there",
+               SIGNALLED + standing.stopped_by)
     except NobodyReads:
         common.forget_reader()
         raise SystemExit(NOBODY_READS) from None
@@ -75,12 +79,14 @@ def _app() -> typer.Typer:
         verify,
         view,
     )
+    from assay.cli.flags import Command, Group
     from assay.cli.many import ManyValues
     from assay.cli.older import VerifyCommand
     from assay.cli.root import Commands, root_options
 
     def group(text: str) -> typer.Typer:
         return typer.Typer(
+            cls=Group,
             help=text,
             no_args_is_help=True,
             add_completion=False,
@@ -90,27 +96,37 @@ def _app() -> typer.Typer:
 
     app = group("Tells how much of a claim about a neural network or a learning rule is true.")
     app.callback(cls=Commands, help=app.info.help)(root_options)
-    app.command("verify", cls=VerifyCommand)(verify.verify_command)
-    app.command("tracks")(tracks.tracks_command)
-    app.command("describe")(describe.describe_command)
-    app.command("plan")(plan.plan_command)
-    app.command("selftest")(selftest.selftest_command)
-    app.command("report")(report.report_command)
-    app.command("compare")(compare.compare_command)
-    app.command("audit-run")(audit_run.audit_run_command)
-    app.command("view")(view.view_command)
-    app.command("bench", cls=ManyValues)(bench.bench_command)
-    app.command("tune", cls=ManyValues)(tune.tune_command)
-    app.command("reproduce", cls=reproduce.ReproduceCommand)(reproduce.reproduce_command)
-    app.add_typer(data.data_app, name="data")
+    app.command("verify", cls=VerifyCommand, rich_help_panel="Verify claims")(verify.verify_command)
+    panels: dict[str, dict[str, Callable[..., Any]]] = {
+        "Verify claims": {
+            "tracks": tracks.tracks_command,
+            "describe": describe.describe_command,
+            "plan": plan.plan_command,
+            "selftest": selftest.selftest_command,
+        },
+        "Read results": {
+            "report": report.report_command,
+            "compare": compare.compare_command,
+            "audit-run": audit_run.audit_run_command,
+            "view": view.view_command,
+        },
+    }
+    for panel, commands in panels.items():
+        for name, command in commands.items():
+            app.command(name, cls=Command, rich_help_panel=panel)(command)
+    rules = "Compare learning rules"
+    app.command("bench", cls=ManyValues, rich_help_panel=rules)(bench.bench_command)
+    app.command("tune", cls=ManyValues, rich_help_panel=rules)(tune.tune_command)
+    app.command("reproduce", cls=reproduce.ReproduceCommand, rich_help_panel=rules)(reproduce.reproduce_command)
+    app.add_typer(data.data_app, name="data", rich_help_panel=rules)
     audit = group("Audit your own model: symmetry, same, dependence, credit, gradient, stability, memory, kernel.")
-    audit.command("symmetry")(audit_symmetry.audit_symmetry)
-    audit.command("same")(audit_same.audit_same)
-    audit.command("dependence")(audit_dependence.audit_dependence)
-    audit.command("credit")(audit_credit.audit_credit)
-    audit.command("gradient")(audit_equilibrium.audit_gradient)
-    audit.command("stability")(audit_equilibrium.audit_stability)
-    audit.command("memory")(audit_equilibrium.audit_memory)
-    audit.command("kernel")(audit_equilibrium.audit_kernel)
-    app.add_typer(audit, name="audit")
+    audit.command("symmetry", cls=Command)(audit_symmetry.audit_symmetry)
+    audit.command("same", cls=Command)(audit_same.audit_same)
+    audit.command("dependence", cls=Command)(audit_dependence.audit_dependence)
+    audit.command("credit", cls=Command)(audit_credit.audit_credit)
+    audit.command("gradient", cls=Command)(audit_equilibrium.audit_gradient)
+    audit.command("stability", cls=Command)(audit_equilibrium.audit_stability)
+    audit.command("memory", cls=Command)(audit_equilibrium.audit_memory)
+    audit.command("kernel", cls=Command)(audit_equilibrium.audit_kernel)
+    app.add_typer(audit, name="audit", rich_help_panel="Audit your own model")
     return app

@@ -57,8 +57,6 @@ def audit_credit(
         samples=samples,
         seed=seed,
     )
-    for line in summary(finding):
-        typer.echo(line)
     finish(finding, out)
 
 
@@ -112,24 +110,3 @@ def run(
         seed=seed,
     )
     return found.model_copy(update={"rerun": command})
-
-
-def summary(finding: Finding) -> list[str]:
-    """The finding in a screenful: verdict, every check, what to know about it."""
-    width = max((len(check.name) for check in finding.checks), default=0)
-    lines = [f"{finding.verdict.value}: {finding.subject}", f"  {finding.reason}", ""]
-    lines += [
-        f"  {check.verdict.value:<12} {check.name:<{width}}  {f'[{check.label}] ' if check.label else ''}{check.reason}"
-        for check in finding.checks
-    ]
-    for table in finding.tables:
-        rows = [table.columns, *([_short(cell) for cell in row] for row in table.rows)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += ["", f"  {table.title}"]
-        lines += ["  " + "  ".join(f"{cell:>{wide}}" for cell, wide in zip(row, widths, strict=True)) for row in rows]
-    lines += [f"  issue: {issue.title} ({issue.location}): {issue.cause}" for issue in finding.issues]
-    return [*lines, "", f"  run again: {finding.rerun}"]
-
-
-def _short(cell: object) -> str:
-    return f"{cell:.3g}" if isinstance(cell, float) else "" if cell is None else str(cell)

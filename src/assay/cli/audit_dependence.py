@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from assay.cli.finish import finish, rerun, told
+from assay.cli.finish import finish, rerun
 from assay.cli.options import ModelPath, OneReport, RootSeed
 from assay.cli.subjects import load, make, module
 
@@ -30,7 +30,6 @@ def audit_dependence(
 ) -> None:
     """Which outputs depend on which inputs, and is that as declared? The first leaking module is named."""
     finding = run(model, depends, sample=sample, call=call, seed=seed)
-    typer.echo(told(finding))
     finish(finding, out)
 
 

@@ -122,13 +122,5 @@ def _pair(model: str, sample: str | None) -> tuple[Any, Any]:
 
 
 def _finish(finding: Finding, again: str, out: Path | None) -> None:
-    """Print the finding in a few lines, write its renderings if asked, and leave with the code of its verdict."""
-    finding = finding.model_copy(update={"rerun": again})
-    lines = [f"{finding.verdict}  {finding.subject}: {finding.reason}", finding.key_finding]
-    lines += [f"  {check.verdict:13} {check.name}: {check.reason}" for check in finding.checks]
-    lines += [
-        f"  {'told apart' if control.separated else 'CONFUSED':13} {control.kind} {control.name}: {control.observed}"
-        for control in finding.controls
-    ]
-    typer.echo("\n".join(filter(None, lines)))
-    finish(finding, out)
+    """Print the finding, write its renderings if asked, and leave with the code of its verdict."""
+    finish(finding.model_copy(update={"rerun": again}), out)

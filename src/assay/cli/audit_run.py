@@ -27,7 +27,7 @@ def audit_run_command(
     """
     from assay.cli.common import console, settings
     from assay.cli.progress import watch
-    from assay.cli.summary import print_summary
+    from assay.cli.voice import say_run
     from assay.engine import choose_executor
     from assay.registry import registry
     from assay.reports import save_report
@@ -44,7 +44,7 @@ def audit_run_command(
             run, store=chosen.store, rerun=share, seed=seed, executor=executor, watcher=watcher, command=command_line())
     place = folder or DEFAULT_ROOT / found.id
     save_report(found, place)
-    print_summary(found, place)
+    say_run(found, place / "index.html")
     for finding in found.findings:
         for table in finding.tables if not finding.passed else ():
             for row in table.rows[:5]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.finish import finish, rerun, told
+from assay.cli.finish import finish, rerun
 from assay.cli.options import OneReport, RootSeed
 from assay.cli.subjects import load, make
 
@@ -34,7 +34,6 @@ def audit_same(
 ) -> None:
     """Does the candidate compute what the reference computes? The first module that differs is named."""
     finding = run(reference, candidate, sample=sample, budget=budget, gradients=gradients, call=call, seed=seed)
-    typer.echo(told(finding))
     finish(finding, out)
 
 

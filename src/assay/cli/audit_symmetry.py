@@ -50,7 +50,6 @@ def audit_symmetry(
         transforms=transforms,
         skip=tuple(skip or ()),
     )
-    typer.echo(shown(finding, versus=against is not None))
     finish(finding, out)
 
 
@@ -93,19 +92,6 @@ def filled_in(script: str, paths: Mapping[str, str]) -> str:
         how = f'load("{path}")' if name == "sample" else f'make("{path}", torch.nn.Module, sym.Symmetry)'
         script = re.sub(rf"^{name} = \.\.\. +#", f"{name} = {how}   #", script, flags=re.MULTILINE)
     return script.replace("# what was audited; fill in", "from assay.cli.subjects import load, make")
-
-
-def shown(finding: Finding, *, versus: bool = False) -> str:
-    """The finding as text: the seed's template, or one line per generator for two models."""
-    if not versus:
-        from assay.audits.symmetry.present.template import seed_template
-
-        return seed_template(finding)
-    lines = [f"{finding.subject}: {finding.verdict}", finding.reason]
-    for table in finding.tables:
-        for generator, output, old, new, before, after, _ in table.rows:
-            lines.append(f"- {generator}, {output}: {old} (max {before:.3g}) -> {new} (max {after:.3g})")
-    return "\n".join(lines)
 
 
 def _made(path: str) -> Any:

@@ -6,22 +6,31 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import Address, Cells, Data, Engine, FirstSeed, Grouping, Report, Seeds, Workers
+from assay.cli.options import Address, Cells, Data, Device, Engine, FirstSeed, Grouping, Report, Seeds, Workers
 
 RULE_NAMES = "backprop, eqprop, bptt, fa-layer, fa-block, dfa-layer, dfa-block, sign-layer, kp-layer, original"
 """Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.learning.names.RULES``."""
 
 
 def bench_command(
-    tasks: Annotated[list[str] | None, typer.Argument(help="Tasks; the five of the published table if none.")] = None,
-    rules: Annotated[list[str] | None, typer.Option(help=f"{RULE_NAMES} (default: backprop eqprop).")] = None,
-    models: Annotated[list[str] | None, typer.Option(help="Models: mlp, conv (default: mlp).")] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Argument(help="Tasks by name or pkg.module:name; the published five if none.")
+    ] = None,
+    rules: Annotated[
+        list[str] | None, typer.Option(help=f"{RULE_NAMES}, or pkg.module:name (default: backprop eqprop).")
+    ] = None,
+    models: Annotated[
+        list[str] | None, typer.Option("--models", "--model", help="mlp, conv, or pkg.module:name (default: mlp).")
+    ] = None,
     budget: Annotated[str | None, typer.Option(help="quick, standard or full: seeds, size of large tasks.")] = None,
     seeds: Seeds = None,
     seed: FirstSeed = None,
-    margin: Annotated[float, typer.Option(help="Largest gap called parity, in percentage points.")] = 1.0,
+    margin: Annotated[
+        str, typer.Option(help="Largest gap called parity: percentage points, target units, or a share such as 2%.")
+    ] = "1",
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting for every arm: --set epochs=2.")] = None,
     data: Data = None,
+    device: Device = None,
     workers: Workers = None,
     out: Report = None,
     engine: Engine = None,
@@ -33,21 +42,37 @@ def bench_command(
 
     The same command continues a killed run. Exit code: 0 all PASS, 1 FAIL, 3 undecided, 4 ERROR.
     """
+    from assay.cli.common import see_this_folder
     from assay.cli.session import finish, session
+    from assay.learning.resolve import is_path
     from assay.studies.bench import bench
     from assay.studies.bench.run import DEFAULT_RULES
 
+    see_this_folder()
+    own = [text.partition(":")[0] for text in (*(tasks or ()), *(rules or ()), *(models or ())) if is_path(text)]
     with session(
-        grouping=grouping, out=out, budget=budget, seeds=seeds, seed=seed, workers=workers, data=data, engine=engine,
-        address=address, store=store,
+        modules=own, grouping=grouping, out=out, budget=budget, seeds=seeds, seed=seed, workers=workers, data=data,
+        engine=engine, address=address, store=store,
     ) as at_work:
         chosen = at_work.settings
         run = bench(
             *(tasks or ()), rules=rules or DEFAULT_RULES, models=models or ("mlp",), budget=chosen.budget,
-            seeds=chosen.seeds, seed=chosen.seed, margin=margin, data=chosen.data, settings=assignments(set_),
-            **at_work.options,
+            seeds=chosen.seeds, seed=chosen.seed, margin=limit(margin), data=chosen.data,
+            settings=assignments(set_), device=device, **at_work.options,
         )
     finish(run, at_work.folder_of(run))
+
+
+def limit(text: str) -> float | str:
+    """A margin as typed: a number, or a share such as 2%.
+
+    >>> limit("1"), limit("2%")
+    (1.0, '2%')
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def assignments(texts: list[str] | None) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import indent
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     from rich.markup import escape
 
     from assay.cli.common import console, settings
+    from assay.cli.voice import hang
     from assay.protocols import BUDGETS, SEEDS
     from assay.registry import registry
     from assay.seeding import seeds_of
@@ -23,8 +23,9 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     out = console()
     heading = f"[bold]Track {found.number}: {escape(found.title)}[/bold]"
     out.print(f"{heading}  ({found.name}, {found.kind}, version {found.version})")
-    out.print(f"\n[bold]Claim[/bold]\n{indent(escape(found.claim), '  ')}")
-    out.print(f"\n[bold]Experiment[/bold]\n{indent(escape(found.experiment), '  ')}")
+    for name, text in (("Claim", found.claim), ("Experiment", found.experiment)):
+        out.print(f"\n[bold]{name}[/bold]")
+        hang(escape(text), 2, first=2)
     out.print("\n[bold]Controls it must tell apart[/bold]")
     for control in found.body.controls:
         out.print(f"  {escape(control)}")

@@ -1,4 +1,4 @@
-"""How every audit command ends: the report written if asked for, and the exit code of the verdict."""
+"""How every audit command ends: the finding printed, its report written if asked for, the code of its verdict."""
 
 from __future__ import annotations
 
@@ -34,26 +34,17 @@ def rerun(audit: str, subject: str, **options: object) -> str:
     return shlex.join(words)
 
 
-def told(finding: Finding) -> str:
-    """The finding in a screenful: verdict, checks, controls, the diagnosed defects, how to make it again."""
-    lines = [f"{finding.verdict}  {finding.subject}: {finding.reason}"]
-    lines += [f"  {check.verdict:13} {check.name}: {check.reason}" for check in finding.checks]
-    lines += [
-        f"  {'told apart' if control.separated else 'CONFUSED':13} {control.kind} {control.name}: {control.observed}"
-        for control in finding.controls
-    ]
-    for issue in finding.issues:
-        lines += ["", f"  {issue.title}, at {issue.location}", f"  cause: {issue.cause}", f"  fix:   {issue.fix}"]
-    return "\n".join([*lines, "", f"  run again: {finding.rerun}"])
-
-
 def finish(finding: Finding, out: Path | None) -> NoReturn:
-    """Write the finding's report to ``out`` (a folder, or a file by its ending) and leave with its exit code."""
+    """Print the finding, write its report to ``out`` (a folder, or a file by its ending), leave with its exit code."""
+    from assay.cli.voice import say_finding
+
+    page = None
     if out is not None:
         from assay.reports import save_report
         from assay.reports.save import as_run
         from assay.studies.study import command_line
 
         run = as_run(finding).model_copy(update={"command": command_line()})
-        typer.echo(f"written to {save_report(run, out)}")
+        page = save_report(run, out)
+    say_finding(finding, page, again=finding.rerun)
     raise typer.Exit(finding.verdict.exit_code)

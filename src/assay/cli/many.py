@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperCommand
-
+from assay.cli.flags import Command
 from assay.errors import expected
 
 SEVERAL = ("--rules", "--models", "--set", "--use")
 
 
-class ManyValues(TyperCommand):
+class ManyValues(Command):
     """A command whose options in SEVERAL take all values up to the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -6,15 +6,14 @@ import re
 import sys
 from typing import Any
 
-from typer.core import TyperCommand
-
+from assay.cli.flags import Command
 from assay.errors import InputError
 
 BUDGETS = {"--quick": "quick", "--intermediate": "standard", "--full": "full"}
 FLAGS = (*BUDGETS, "--track", "-t", "--list", "--export")
 
 
-class VerifyCommand(TyperCommand):
+class VerifyCommand(Command):
     """``assay verify`` that also takes --quick, --intermediate, --full, --track and -t."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

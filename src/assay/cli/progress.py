@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from assay.engine import CostModel
 
 WRITE_SECONDS = 1.0
+WIDE = 100
+"""From this width on the live table has a bar and the number of running cells."""
 
 
 @dataclass
@@ -216,26 +218,36 @@ def _table(progress: Progress) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    from assay.cli.common import sign
+    from assay.cli.common import console, sign
 
+    # In a narrow terminal the name of a claim is worth more than a bar and the number of running cells.
+    wide = console().width >= WIDE
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("track", ratio=3, no_wrap=True, overflow="ellipsis")
-    table.add_column("", ratio=2)
+    table.add_column("track", ratio=3, no_wrap=True, overflow="ellipsis", min_width=24)
+    if wide:
+        table.add_column("", ratio=2)
     table.add_column("done", justify="right", no_wrap=True)
-    table.add_column("running", justify="right", no_wrap=True)
-    table.add_column("failed", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("running", justify="right", no_wrap=True)
     table.add_column("left", justify="right", no_wrap=True, min_width=6)
     table.add_column("verdict", no_wrap=True, min_width=14)
     for key, row in progress.rows.items():
+        bar = ProgressBar(
+            total=row.total,
+            completed=row.done + row.failed,
+            complete_style="magenta" if row.failed else "bar.complete",
+            finished_style="magenta" if row.failed else "bar.finished",
+        )
+        failed = f" [magenta]! {row.failed}[/magenta]" if row.failed else ""
+        rest = progress.row_seconds_left(row)
         table.add_row(
             escape(key),
             escape(row.title),
-            ProgressBar(total=row.total, completed=row.done + row.failed),
-            f"{row.done}/{row.total}",
-            _running(row),
-            Text(str(row.failed or ""), style="magenta"),
-            clock(rest) if (rest := progress.row_seconds_left(row)) and not row.verdict else "",
+            *((bar,) if wide else ()),
+            f"{row.done}/{row.total}{failed}",
+            *((_running(row),) if wide else ()),
+            clock(rest) if rest and not row.verdict else "",
             sign(row.verdict) if row.verdict else Text("…", style="bright_black"),
         )
     left = progress.seconds_left

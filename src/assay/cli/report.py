@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.common import console
 from assay.errors import ConfigError, unknown
 
 FORMAT_NAMES = ("md", "html", "json", "junit", "csv", "latex", "checklist", "citation")
@@ -27,8 +28,15 @@ def report_command(
     from assay.reports.save import write_atomically
     from assay.results import load_run
 
-    text = render(load_run(run), format)
-    if out is None:
+    loaded = load_run(run)
+    text = render(loaded, format)
+    if out is None and format == "md" and console().is_terminal:
+        from rich.markdown import Markdown
+
+        from assay.cli.voice import clean
+
+        console().print(Markdown(clean(text)))
+    elif out is None:
         typer.echo(text, nl=not text.endswith("\n"))
     else:
         write_atomically(out, text)

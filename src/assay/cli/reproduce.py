@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from assay.cli.flags import Command
 from assay.cli.options import Address, Cells, Engine, Report, Workers
 
 EXPERIMENTS = ("fa-protocol",)
@@ -17,7 +17,7 @@ STEPS: dict[str, tuple[str, ...]] = {
 """Each step, and the options that it alone uses."""
 
 
-class ReproduceCommand(TyperCommand):
+class ReproduceCommand(Command):
     """Takes several values after one flag: ``--seeds 42 123 456``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

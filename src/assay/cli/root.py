@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from assay.cli.flags import Group
 from assay.cli.older import spelt_out
 
 
@@ -18,7 +18,7 @@ class NobodyReads(Exception):
     """The reader of our output has gone; the framework would end with 1, which means FAIL here."""
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """All commands; hands interruptions and broken pipes to ``assay.cli.main`` under names the framework ignores."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ def selftest_command(
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     workers: Workers = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the cells and the report.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="List every control, not only those not told apart.")] = False,
 ) -> None:
     """Run planted faults and their healthy twins; print sensitivity and specificity with exact bounds."""
     from rich import box
@@ -22,9 +23,10 @@ def selftest_command(
     from rich.table import Table
 
     from assay import stats
-    from assay.cli.common import console
+    from assay.cli.common import console, sign
     from assay.cli.session import session
     from assay.reports import save_report
+    from assay.results import Verdict
     from assay.studies.verification import verify
 
     names = tracks or ["0"]
@@ -32,25 +34,32 @@ def selftest_command(
         run = verify(*(() if names == ["all"] else names), seeds=at_work.settings.seeds, **at_work.options)
     run = run.model_copy(update={"kind": "selftest", "title": "Self-test"})
     save_report(run, at_work.folder_of(run))
+    controls = [(finding, control) for finding in run.findings for control in finding.controls]
+    out_console = console()
+    failed = not controls or any(not control.separated for _, control in controls)
+    verdict = Verdict.FAIL if failed else Verdict.PASS
+    told = sum(control.separated for _, control in controls)
+    out_console.print(f"{sign(verdict)}  {told} of {len(controls)} controls told apart")
+    shown = controls if every else [(finding, control) for finding, control in controls if not control.separated]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("track", "control", "kind", "expected", "observed", "told apart"):
         table.add_column(column)
-    controls = [(finding, control) for finding in run.findings for control in finding.controls]
-    for finding, control in controls:
-        told = "[green]✓ yes[/green]" if control.separated else "[red]✗ no[/red]"
+    for finding, control in shown:
+        mark = "[green]✓ yes[/green]" if control.separated else "[red]✗ no[/red]"
         table.add_row(
             str(finding.number),
             escape(control.name),
             control.kind,
             escape(control.expected),
             escape(control.observed),
-            told,
+            mark,
         )
-    out_console = console()
-    out_console.print(table)
+    if shown:
+        out_console.print(table)
     known = [control for _, control in controls]
     for measurement in (stats.sensitivity(known), stats.specificity(known)):
         out_console.print(f"{measurement.name}: {measurement.value:.1%} of {measurement.n}, {measurement.interval}")
-    failed = not controls or any(not control.separated for _, control in controls)
+    if not every and not failed:
+        out_console.print("every control one by one: assay selftest --all")
     errors = any(finding.failures for finding in run.findings)
     raise typer.Exit(4 if errors else 1 if failed else 0)

@@ -60,9 +60,9 @@ def session(*, modules: Iterable[str] = (), grouping: bool = True, out: Path | N
 
 def finish(run: Run, folder: Path) -> NoReturn:
     """Write the report, print the summary, exit with the code of the verdict."""
-    from assay.cli.summary import print_summary
+    from assay.cli.voice import say_run
     from assay.reports import save_report
 
     save_report(run, folder)
-    print_summary(run, folder)
+    say_run(run, folder / "index.html")
     raise typer.Exit(run.verdict.exit_code)

@@ -67,7 +67,7 @@ def train_many(
     models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, *, seeds: Sequence[int], epochs: int,
     batch_size: int = 32, optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3,
     schedule: Schedule = "cosine", warmup: float = 0.0, input_noise: float = 0.0, test: bool = True,
-    side_by_side: bool | None = None,
+    side_by_side: bool | None = None, device: str | None = None,
 ) -> tuple[TrainResult, ...]:
     """Each model trained in place on its task under its seed, as ``train`` would do it; one result per seed.
 
@@ -80,7 +80,7 @@ def train_many(
         raise expected("as many models as tasks and seeds, at least one",
                        given=f"{len(models)} models, {len(tasks)} tasks, {len(seeds)} seeds")
     settings = _Settings(epochs, batch_size, optimiser, learning_rate, schedule, warmup, input_noise, test)
-    reason = _obstacle(models, tasks, rule, settings)
+    reason = _obstacle(models, tasks, rule, settings) if device in (None, "cpu") else f"training on {device}"
     if side_by_side and reason:
         raise expected("networks that can be stacked", given=reason, do="use side_by_side=None")
     wanted = side_by_side if side_by_side is not None else not reason and _pays(models, tasks, rule, settings)
@@ -93,7 +93,8 @@ def train_many(
             model.load_state_dict(state)
     return tuple(
         train(model, task, rule, epochs=epochs, seed=seed, batch_size=batch_size, optimiser=optimiser,
-              learning_rate=learning_rate, schedule=schedule, warmup=warmup, input_noise=input_noise, test=test)
+              learning_rate=learning_rate, schedule=schedule, warmup=warmup, input_noise=input_noise, test=test,
+              device=device)
         for model, task, seed in zip(models, tasks, seeds, strict=True)
     )
 

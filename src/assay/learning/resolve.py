@@ -61,6 +61,8 @@ def as_rule(given: Any, model: nn.Module, *, seed: int = 0, blocks: str | None =
         return named_rule(given, model, seed=seed, blocks=blocks, **options)
     what = given if is_path(given) else shown(given)
     made = imported(given) if is_path(given) else given
+    if hasattr(made, "requires_grad"):  # a tensor has a backward too
+        raise expected(RULE, given=what)
     if isinstance(made, type) or not isinstance(made, Rule | Writing):
         if not callable(made):
             raise expected(RULE, given=what)

@@ -259,7 +259,9 @@ def _step(
     if opt is not None:
         opt.zero_grad()
     try:
-        loss = float(rule.step(model, x, y) if opt is None else rule.backward(model, x, y))
+        # Rules of users may return the loss with its graph.
+        told = rule.step(model, x, y) if opt is None else rule.backward(model, x, y)
+        loss = float(told.detach() if isinstance(told, Tensor) else told)
     except Diverged as error:
         progress.relaxed(error.solution.residual, error.solution.status)
         return str(error)

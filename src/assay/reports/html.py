@@ -151,12 +151,9 @@ def environment() -> jinja2.Environment:
 
 def _grouped_failures(finding: Finding) -> list[Failure]:
     """Failures of one kind and message once, with the number of times they happened and the first one's traceback."""
-    groups: dict[tuple[str, str], list[Failure]] = {}
-    for failure in finding.failures:
-        groups.setdefault((failure.kind, failure.message), []).append(failure)
     return [
-        same[0] if len(same) == 1 else same[0].model_copy(update={"label": f"{same[0].label} and {len(same) - 1} more"})
-        for same in groups.values()
+        first if count == 1 else first.model_copy(update={"label": f"{first.label} and {count - 1} more"})
+        for first, count in words.grouped(finding.failures)
     ]
 
 

@@ -15,6 +15,7 @@ from assay.errors import InputError, expected
 from assay.reports.html import html
 from assay.reports.junit import junit
 from assay.reports.markdown import markdown
+from assay.reports.tabular import csv_table, latex
 from assay.results import Finding, Run
 
 RENDERERS: dict[str, Callable[[Run], str]] = {
@@ -22,13 +23,15 @@ RENDERERS: dict[str, Callable[[Run], str]] = {
     ".md": markdown,
     ".json": Run.to_json,
     ".xml": junit,
+    ".tex": latex,
+    ".csv": csv_table,
 }
 FOLDER = {"run.json": ".json", "index.html": ".html", "report.md": ".md", "junit.xml": ".xml"}
 """What a run folder holds. run.json comes first: it is the product, the others are renderings of it."""
 
 
 def save_report(result: Finding | Run, path: str | Path) -> Path:
-    """The path written: one file by its suffix (.html, .md, .json, .xml), or a folder with all four.
+    """The path written: one file by its suffix (.html, .md, .json, .xml, .tex, .csv), or a folder with the first four.
 
     A bare Finding is wrapped in a Run of kind "audit". Each file is written beside its place, synced and renamed, so a
     reader never sees half a report and a failure leaves the old one.

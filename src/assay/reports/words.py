@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.results import Control, Finding, Interval, Measurement, Run, Verdict
+from assay.results import Control, Failure, Finding, Interval, Measurement, Run, Verdict
 
 SIGNIFICANT_DIGITS = 4
 """Digits shown to a person; the full value is in run.json, in the CSV and in the ``value`` of the HTML element."""
@@ -159,6 +160,14 @@ def title(finding: Finding) -> str:
 def heading(finding: Finding) -> str:
     """The name of a finding for a person to read."""
     return finding.title or finding.name or finding.subject
+
+
+def grouped(failures: Sequence[Failure]) -> list[tuple[Failure, int]]:
+    """The first of all failures with one kind and message, and how many there are."""
+    groups: dict[tuple[str, str], list[Failure]] = {}
+    for failure in failures:
+        groups.setdefault((failure.kind, failure.message), []).append(failure)
+    return [(same[0], len(same)) for same in groups.values()]
 
 
 def plural(count: int, noun: str) -> str:

@@ -83,6 +83,7 @@ def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     from assay.audits.credit.recipe import correct_items, freeze_blocks
     from assay.learning import train
     from assay.learning.resolve import as_rule, imported
+    from assay.rules import FeedbackAlignment
 
     factory = imported(payload["model"])
     if not callable(factory) or "seed" not in inspect.signature(factory).parameters:
@@ -96,6 +97,8 @@ def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     if payload["trainable"] is not None:
         freeze_blocks(model, task.train.x[:2], trainable=payload["trainable"], glob=payload["blocks"])
     rule = as_rule(payload["rule"], model, seed=seed, blocks=payload["blocks"])
+    if isinstance(rule, FeedbackAlignment):
+        rule.refuse_partial = True
     train(model, task, rule, epochs=payload["epochs"], seed=seed)
     correct = correct_items(model, task.test.x, task.test.y)
     return {"accuracy": sum(correct) / len(correct), "correct": "".join("1" if item else "0" for item in correct)}

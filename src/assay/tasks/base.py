@@ -82,7 +82,7 @@ class ArrayTask:
     @property
     def metric(self) -> Metric:
         """How answers are scored: accuracy, or the root mean squared error in units of the target."""
-        return ACCURACY if self.classes else replace(ERROR, factor=self.target_scale)
+        return ACCURACY if self.classes else ERROR
 
     def redrawn(self, seed: int) -> ArrayTask:
         """The same task under another seed; this one knows no other data."""

@@ -96,7 +96,7 @@ def test_the_exit_code_is_the_verdict(tmp_path: Path, arguments: list[str], code
         (["verify", "toy-good", "--seed", "-1"], "seed >= 0"),
         (["verify", "toy-good", "--workers", "0"], "workers >= 1"),
         (["verify", "toy-good", "--budget", "quik"], "did you mean 'quick'"),
-        (["verify", "toy-good", "--out", "occupied/run"], "cannot write to"),
+        (["verify", "toy-good", "--out", "occupied/run"], "is a file"),
         (["describe", "nothing"], "unknown track 'nothing'"),
         (["report", "absent"], "cannot read"),
         (["report", "corrupt.json"], "not valid JSON"),

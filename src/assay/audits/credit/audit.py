@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +15,7 @@ from assay.audits.credit.recipe import Recipe
 from assay.audits.credit.reference import AGREES, MOST_NOISE
 from assay.audits.credit.tables import tables
 from assay.errors import expected
-from assay.protocols import Rule
+from assay.learning.resolve import as_rule
 from assay.results import Check, Evidence, Finding, Measurement, Region, Verdict
 from assay.stats import evidence_level
 
@@ -25,7 +27,7 @@ def audit_credit(
     x: Tensor,
     y: Tensor,
     *,
-    rule: Rule | None = None,
+    rule: Any = None,
     train: Recipe | None = None,
     baselines: Baselines | None = None,
     blocks: str | None = None,
@@ -55,6 +57,7 @@ def audit_credit(
     3 blocks (class ResidualBlock, 86% of the parameters): blocks.0, blocks.1, blocks.2
     """
     _check_arguments(model, x, y)
+    rule = None if rule is None else as_rule(rule, model, seed=seed, blocks=blocks)
     name = subject or (f"{type(rule).__name__} on {type(model).__name__}" if rule else type(model).__name__)
     if broken := _not_finite(model):
         reason = f"parameters or buffers that are not finite: {', '.join(broken)}; nothing can be measured"

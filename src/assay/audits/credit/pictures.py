@@ -10,9 +10,6 @@ from assay.audits.credit.measure import Credit
 from assay.audits.credit.published import GRADIENT_LIMIT, GROWTH_LIMIT
 from assay.results import Figure, Reference, Series
 
-LEAST = 1e-30
-"""Zero on a logarithmic axis."""
-
 
 def figures(credit: Credit) -> tuple[Figure, ...]:
     """All figures this audit has numbers for."""
@@ -54,11 +51,11 @@ def _growth(credit: Credit) -> Figure:
         y_scale="log",
         categories=credit.places,
         series=(
-            Series(name="|h|", x=_places(depths), y=_positive(credit.scale.norms)),
+            Series(name="|h|", x=_places(depths), y=_sizes(credit.scale.norms)),
             Series(
                 name="growth of the block before",
                 x=_places(range(1, len(depths))),
-                y=_positive(credit.scale.growth),
+                y=_sizes(credit.scale.growth),
                 style="dots",
             ),
         ),
@@ -76,8 +73,8 @@ def _gradients(credit: Credit) -> Figure:
         y_scale="log",
         categories=credit.places,
         series=(
-            Series(name="raw |dL/dh| of the mean loss", x=depths, y=_positive(credit.reference.raw)),
-            Series(name="gauge-invariant |g| |h| / loss", x=depths, y=_positive(credit.reference.invariant)),
+            Series(name="raw |dL/dh| of the mean loss", x=depths, y=_sizes(credit.reference.raw)),
+            Series(name="gauge-invariant |g| |h| / loss", x=depths, y=_sizes(credit.reference.invariant)),
         ),
         references=(Reference(value=GRADIENT_LIMIT, label="published D2 limit on the raw size"),),
         caption="Rescaling the stream moves the raw curve and leaves the other where it is.",
@@ -138,8 +135,9 @@ def _places(values: Iterable[int]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def _positive(values: Iterable[float]) -> tuple[float, ...]:
-    return tuple(max(value, LEAST) if math.isfinite(value) else LEAST for value in values)
+def _sizes(values: Iterable[float]) -> tuple[float, ...]:
+    # A number that is not finite has no place on the axis; the page says how many there are, the table holds them.
+    return tuple(float(value) for value in values)
 
 
 def _real(value: float) -> float:

@@ -148,7 +148,7 @@ def leaking_pairs(facts: Facts) -> list[tuple[float, int, int]]:
 def _figures(facts: Facts) -> list[Figure]:
     if facts.by_place:
         x = tuple(float(i) for i in range(len(facts.by_place)))
-        series = Series(name="difference", x=x, y=tuple(max(v, 1e-18) for v in facts.by_place), style="dots")
+        series = Series(name="difference", x=x, y=tuple(facts.by_place), style="dots")
         return [Figure(key="cache-by-place", question="At which place do decoding and full pass part?", x_label="place",
                        y_label="largest difference", y_scale="log", series=(series,))]  # fmt: skip
     seen = facts.influence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,7 @@ from assay.audits.equilibrium.pictures import agreement_figures, relaxation_figu
 from assay.audits.equilibrium.true_gradient import AT_REST, Loss, TrueGradient, true_gradient
 from assay.audits.explained import explained
 from assay.errors import expected
+from assay.learning.resolve import as_rule
 from assay.protocols import EquilibriumModel, Rule
 from assay.results import Check, Control, Evidence, Finding, Verdict
 from assay.solving.solution import Diverged
@@ -59,7 +61,7 @@ def audit_gradient(
     x: Tensor,
     y: Tensor,
     *,
-    rule: Rule,
+    rule: Any,
     seed: int = 0,
     limit: float | None = None,
     loss: Loss | None = None,
@@ -81,6 +83,7 @@ def audit_gradient(
     >>> audit_gradient(model, x, y, rule=assay.EqProp(beta=0.1, nudge="centered")).verdict
     <Verdict.PASS: 'PASS'>
     """
+    rule = as_rule(rule, model, seed=seed)
     loss = loss or getattr(rule, "loss", None)
     _check_arguments(model, x, y, rule, limit, loss)
     nudged = has_setting(rule, "beta") and isinstance(model, EquilibriumModel)

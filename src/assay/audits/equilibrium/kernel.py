@@ -235,7 +235,7 @@ def _gradient_table(compared: Sequence[Comparison]) -> Table:
 
 def _step_figure(steps: dict[str, list[float]], compared: Sequence[Comparison]) -> Figure:
     series = tuple(
-        Series(name=name, x=tuple(float(i) for i in range(len(values))), y=tuple(max(v, 1e-18) for v in values))
+        Series(name=name, x=tuple(float(i) for i in range(len(values))), y=tuple(values))
         for name, values in steps.items()
         if values and all(map(math.isfinite, values))
     )

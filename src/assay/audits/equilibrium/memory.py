@@ -14,6 +14,7 @@ from assay.audits.equilibrium.agreement import changed, has_setting
 from assay.audits.equilibrium.memory_meter import Peak, measure_peak
 from assay.audits.equilibrium.true_gradient import untouched
 from assay.errors import expected
+from assay.learning.resolve import as_rule
 from assay.models import EnergyMLP
 from assay.protocols import Clamped, EquilibriumModel, Rule
 from assay.results import Control, Figure, Finding, Measurement, Region, Series, Table
@@ -48,7 +49,7 @@ def audit_memory(
     x: Tensor,
     y: Tensor,
     *,
-    rule: Rule,
+    rule: Any,
     sweeps: Sequence[int] = (20, 50, 100, 200),
     limit: float = 0.05,
     depths: Sequence[int] = (1, 2, 3, 4),
@@ -71,6 +72,7 @@ def audit_memory(
     >>> audit_memory(model, x, y, rule=assay.EqProp(), sweeps=(5, 50)).verdict
     <Verdict.PASS: 'PASS'>
     """
+    rule = as_rule(rule, model)
     counts = _check_arguments(model, rule, x, y, sweeps, limit)
     ours = _curve(type(rule).__name__, model, rule, x, y, counts)
     through_time = EqProp(nudge="bptt")

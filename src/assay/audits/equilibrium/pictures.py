@@ -17,8 +17,6 @@ from assay.solving.relaxation import largest_change
 
 Phases = list[list[float]]
 """One list for the free sweeps and one for the nudged."""
-LEAST = 1e-17
-"""Zero on a logarithmic axis: below every rounding error of float64."""
 
 
 def agreement_figures(rows: Sequence[Agreement], trend: Trend | None, limit: float) -> tuple[Figure, ...]:
@@ -118,4 +116,4 @@ def _traced(
 
 
 def _positive(values: Sequence[float]) -> tuple[float, ...]:
-    return tuple(max(float(value), LEAST) for value in values)
+    return tuple(float(value) for value in values)

@@ -10,6 +10,8 @@ from torch import Tensor
 from assay.audits.symmetry.layout import Coupling
 from assay.audits.symmetry.locate.isolate import Isolated
 from assay.audits.symmetry.locate.localise import Location
+from assay.audits.symmetry.locate.peel import Peel
+from assay.audits.symmetry.locate.probing import Fits
 from assay.audits.symmetry.measure.differences import DifferenceTest
 from assay.audits.symmetry.measure.endtoend import Errors
 from assay.audits.symmetry.measure.gradients import GradientTest
@@ -129,6 +131,10 @@ class Places:
     alternatives: Mapping[str, list[Alternative]] = field(default_factory=dict)
     locations: Mapping[str, Location] = field(default_factory=dict)
     isolated: Mapping[str, list[Isolated]] = field(default_factory=dict)
+    peeled: Mapping[str, list[Peel]] = field(default_factory=dict)
+    """Per generator the guilty modules in order, each with its share of the error."""
+    fits: Mapping[str, Fits] = field(default_factory=dict)
+    """What the first guilty module does at chosen elements."""
     untested: Mapping[str, str] = field(default_factory=dict)
 
 

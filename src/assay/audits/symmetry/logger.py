@@ -86,7 +86,7 @@ class EquivarianceLogger:
         series = []
         for name in names:
             points = [(entry.step, entry.errors[name]) for entry in self.history if name in entry.errors]
-            steps, errors = tuple(float(s) for s, _ in points), tuple(max(e, 1e-18) for _, e in points)
+            steps, errors = tuple(float(s) for s, _ in points), tuple(e for _, e in points)
             series.append(Series(name=name, x=steps, y=errors))
         return Figure(
             key="equivariance-during-training",

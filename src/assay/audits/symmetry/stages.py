@@ -22,6 +22,8 @@ from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.locate.isolate import isolate
 from assay.audits.symmetry.locate.localise import locate
+from assay.audits.symmetry.locate.peel import peel
+from assay.audits.symmetry.locate.probing import fit
 from assay.audits.symmetry.measure import differences, guards, robustness
 from assay.audits.symmetry.measure.backward import wrong_backwards
 from assay.audits.symmetry.measure.endtoend import Errors, measure, output_spreads, shape_errors
@@ -137,13 +139,13 @@ def run_end_to_end(facts: Facts, identity: tuple[Test, ...]) -> Forward:
 
 
 def run_places(facts: Facts) -> Places:
-    """Other declarations that fit, A to D for every broken generator.
+    """Other declarations that fit, A to D and the peeling for every broken generator.
 
     Of a clean model A and B for its first generator, to show the depth profile.
     """
     if facts.guards.stochastic:
         return Places()
-    subject, tried, found = facts.subject, Attempts(), Places({}, {}, {})
+    subject, tried, found = facts.subject, Attempts(), Places()
     broken = facts.broken_generators
     for name in broken if facts.options.on("search") else ():
         tests = [test for test in facts.tests if test.generator == name and test.broken]
@@ -176,7 +178,14 @@ def _located(facts: Facts, found: Places, name: str, tried: Attempts, *, deep: b
         return found
     leaves, group = take_rows(subject, case, rows), subject.group(case)
     alone = tried("isolate", lambda: isolate(subject, leaves, elements[0], group)) or []
-    return dataclasses.replace(found, isolated={**found.isolated, name: alone})
+    peeled = tried("peel", lambda: peel(subject, location, leaves, elements[0], group)) or []
+    fitted = tried("cause", lambda: fit(subject, location, leaves, group))
+    return dataclasses.replace(
+        found,
+        isolated={**found.isolated, name: alone},
+        peeled={**found.peeled, name: peeled},
+        fits={**found.fits, name: fitted} if fitted is not None else found.fits,
+    )
 
 
 def run_gradients(facts: Facts) -> Backward:

@@ -78,6 +78,8 @@ class FeedbackAlignment:
         self.blocks, self.penalty, self.loss = blocks, penalty, loss
         self.matrices = Matrices(seed, learned=feedback == "kolen-pollack")
         self._block = BlockFeedback(kind, self.matrices, glob=blocks, penalty=penalty, exact=feedback == "weights")
+        self.refuse_partial = False
+        """Whether to refuse a model that feedback does not reach wholly, instead of warning: comparisons do."""
         self._layouts: dict[str, Layout | None] = {}
         self._known: WeightNames | None = None
         self._survey: Survey | None = None
@@ -200,6 +202,8 @@ class FeedbackAlignment:
             if not found.coverage.used:
                 raise InputError(f"no weight of {type(model).__name__} could use feedback, so this would be plain "
                                  f"backprop: {found.coverage}")
+            if not found.coverage.complete and self.refuse_partial:
+                raise InputError(f"{found.coverage.warning()}; a comparison would call backprop by another name")
             if not found.coverage.complete:
                 warnings.warn(found.coverage.warning(), stacklevel=3)
             self._survey = found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,10 +14,12 @@ from torch import nn
 from assay.errors import expected
 from assay.learning import TrainResult, train_many
 from assay.learning.names import named_rule
+from assay.learning.resolve import as_model, as_rule
 from assay.models import EnergyMLP
 from assay.protocols import EquilibriumModel, Rule
-from assay.rules import Backprop
+from assay.rules import Backprop, FeedbackAlignment
 from assay.seeding import derive
+from assay.studies.arms.brought import fetched
 from assay.studies.arms.settings import Settings
 from assay.studies.arms.table import Arm
 
@@ -38,19 +42,41 @@ class Built:
 
 def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Built:
     """The model and the rule of an arm; arms of one model start from the same weights at the same seed."""
-    energy = _energy_model(arm.model, settings, task, seed=seed)
-    model = energy if arm.relaxes else _feedforward(energy)
+    if arm.relaxes and not task.classes:
+        raise expected("classes as targets for equilibrium propagation", given=f"the regression task '{task.name}'",
+                       do="choose another rule, or a model with a squared loss of its own")
+    if arm.model_from is not None:
+        made: Any = as_model(fetched(arm.model_from), seed=seed)
+        model = made.feedforward() if isinstance(made, EnergyMLP) and not arm.relaxes else made
+    else:
+        made = _energy_model(arm.model, settings, task, seed=seed)
+        model = made if arm.relaxes else _feedforward(made)
+    if arm.relaxes and not isinstance(model, EquilibriumModel):
+        raise expected(f"a model with an energy for the rule {arm.rule}", given=f"{arm.model}: {type(model).__name__}",
+                       do="see assay.protocols.EquilibriumModel, or choose another rule")
+    drawn = derive(seed, "feedback") % 2**31
+    if arm.rule_from is not None:
+        return Built(model, as_rule(_fresh(fetched(arm.rule_from)), model, seed=drawn))
     options: dict[str, Any] = {"beta": settings.beta, "sweeps": _pair(settings.sweeps)} if arm.relaxes else {}
-    return Built(model, named_rule(arm.rule, model, seed=derive(seed, "feedback") % 2**31, **options))
+    rule = named_rule(arm.rule, model, seed=drawn, **options)
+    if isinstance(rule, FeedbackAlignment):
+        rule.refuse_partial = True
+    return Built(model, rule)
 
 
-def fit(built: Built, task: Any, settings: Settings, *, seed: int) -> TrainResult:
+def _fresh(rule: Any) -> Any:
+    """A rule object for one training: what it learns about one seed must not reach the next."""
+    return rule if isinstance(rule, type) or inspect.isroutine(rule) else copy.deepcopy(rule)
+
+
+def fit(built: Built, task: Any, settings: Settings, *, seed: int, device: str | None = None) -> TrainResult:
     """The one training loop with the settings of an arm; Adam, decoupled weight decay if there is any."""
-    return fit_many([built], [task], settings, seeds=[seed])[0]
+    return fit_many([built], [task], settings, seeds=[seed], device=device)[0]
 
 
 def fit_many(
-    built: Sequence[Built], tasks: Sequence[Any], settings: Settings, *, seeds: Sequence[int]
+    built: Sequence[Built], tasks: Sequence[Any], settings: Settings, *, seeds: Sequence[int],
+    device: str | None = None,
 ) -> tuple[TrainResult, ...]:
     """The same at many seeds, side by side where that is faster and changes nothing; they share the first one's rule.
 
@@ -64,6 +90,7 @@ def fit_many(
     return train_many(
         [each.model for each in built], tasks, built[0].rule, seeds=seeds, epochs=settings.epochs,
         batch_size=settings.batch_size, optimiser=optimiser, schedule=schedule, input_noise=settings.input_noise,
+        device=device,
     )
 
 
@@ -75,6 +102,8 @@ def gradient_agreement(built: Built, x: torch.Tensor, y: torch.Tensor) -> float 
     """
     if isinstance(built.rule, Backprop) or not isinstance(built.model, EquilibriumModel):
         return None
+    place = next(built.model.parameters()).device
+    x, y = x.to(place), y.to(place)
     ours, true = (_gradient(built.model, rule, x, y) for rule in (built.rule, Backprop()))
     norms = float(ours.norm() * true.norm())
     return float(ours @ true) / norms if norms > 0 and math.isfinite(norms) else None
@@ -112,7 +141,7 @@ def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *
         if len(shape) != 1 or not task.train.x.is_floating_point():
             raise expected("flat floating-point inputs for the model 'mlp'", given=f"inputs of shape {shape}",
                            do="choose another task: sequences need attention, which is a track of its own")
-        widths = [shape[0], *settings.hidden, task.classes]
+        widths = [shape[0], *settings.hidden, task.outputs]
         return EnergyMLP(widths, gamma=settings.gamma, activation=settings.activation, sweeps=READ_SWEEPS,
                          tolerance=READ_TOLERANCE, seed=seed)
     if name == "looped":

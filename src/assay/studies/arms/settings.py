@@ -70,6 +70,8 @@ def chosen(task: str, arm: Arm) -> Chosen:
     0.1
     """
     entries = load_chosen(task)
+    if arm.brought and "backprop/mlp" in entries:
+        return Chosen(entries["backprop/mlp"].settings, "those of backprop/mlp", "not tuned for this arm")
     return entries.get(arm.name) or Chosen(Settings(), "default", "not tuned for this task")
 
 

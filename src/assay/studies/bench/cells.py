@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.engine import cell_key, content_key
@@ -33,6 +33,15 @@ CELL = "assay.studies.bench.cells:measure_cell"
 
 
 @dataclass(frozen=True)
+class Source:
+    """A task of the user's own: where cells find it, its code, and the digest of its data."""
+
+    reference: str
+    modules: tuple[str, ...]
+    data_hash: str
+
+
+@dataclass(frozen=True)
 class Work:
     """One thing to measure: an arm (or a control, or the floors) of a task at a seed."""
 
@@ -43,22 +52,27 @@ class Work:
     settings: Settings
     items: int | None
     """Training items if only some are used."""
+    source: Source | None = None
+    """Where a task of the user's own is found."""
 
 
 def plan_task(
-    task: str, arms: Sequence[Arm], *, budget: Budget, seeds: Sequence[int], overrides: Mapping[str, Any] | None = None
+    task: str, arms: Sequence[Arm], *, budget: Budget, seeds: Sequence[int], overrides: Mapping[str, Any] | None = None,
+    source: Source | None = None,
 ) -> list[Work]:
     """All work of one task: every arm at every seed, the controls of each baseline, and the floors once."""
     work = []
     for arm in arms:
-        tuned = chosen(task, arm).settings.changed(overrides or {})
+        # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
+        known = Settings(input_noise=0.0) if source is not None else chosen(task, arm).settings
+        tuned = known.changed(overrides or {})
         settings, items = _budgeted(tuned, task, budget)
         work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
         if arm == arm.baseline:
             work += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
     _, items = _budgeted(Settings(), task, budget)
-    work.append(Work(task, FLOORS, Arm("backprop", arms[0].model), seeds[0], Settings(), items))
-    return work
+    work.append(Work(task, FLOORS, arms[0].baseline, seeds[0], Settings(), items))
+    return [replace(item, source=source) for item in work]
 
 
 def _controls(task: str, baseline: Arm, tuned: Settings, seeds: Sequence[int]) -> list[Work]:
@@ -70,20 +84,29 @@ def _controls(task: str, baseline: Arm, tuned: Settings, seeds: Sequence[int]) -
     ]
 
 
-def as_cell(work: Work, *, data: str | None) -> Cell:
+def as_cell(work: Work, *, data: str | None, device: str | None = None) -> Cell:
     """The cell of a piece of work.
 
     The key leaves out where the data lie and what the work is called: a control that repeats an arm is that arm's cell.
     """
     twist = next((label for label in (FLOORS, RESTARTED, SHUFFLED) if work.what.startswith(label)), "")
-    identity = {
+    identity: dict[str, Any] = {
         "task": work.task, "twist": twist, "arm": work.arm.name, "seed": work.seed,
         "settings": {} if twist == FLOORS else work.settings.as_record(), "items": work.items,
     }
+    modules: tuple[str, ...] = work.arm.modules
+    if work.arm.brought:
+        identity["parts"] = work.arm.as_record()
+    if work.source is not None:
+        identity |= {"task_from": work.source.reference, "task_hash": work.source.data_hash}
+        modules += work.source.modules
+    if device not in (None, "cpu"):
+        identity["device"] = device
     return Cell(
-        key=cell_key(CELL, identity),
+        key=cell_key(CELL, identity, modules=modules),
         target=CELL,
         payload={**identity, "data": data},
+        gpus=1.0 if device is not None and device.startswith("cuda") else 0.0,
         label=f"{work.task} {work.what} seed {work.seed}",
         group=f"{work.task}/{work.what}/{work.settings.epochs}/{work.items}",
         timeout=6 * 3600.0,
@@ -103,25 +126,35 @@ def _together(work: Work, twist: str, identity: Mapping[str, Any]) -> Together |
 def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Train and score one arm at one seed; called by name inside a worker process."""
     if payload["twist"] == FLOORS:
-        task = load_task(payload["task"], find_arm(payload["arm"]), seed=int(payload["seed"]), items=payload["items"],
-                         data=payload["data"])
+        task = _task(payload, _arm(payload))
         return {**task.floors().as_record(), "items": len(task.test)}
     return measure_together([payload])[0]
 
 
 def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The records of one arm at several seeds; called by name inside a worker process."""
-    arm, settings = find_arm(payloads[0]["arm"]), Settings().changed(payloads[0]["settings"])
+    arm, settings = _arm(payloads[0]), Settings().changed(payloads[0]["settings"])
     tasks, seeds, initial_seeds = [], [int(payload["seed"]) for payload in payloads], []
     for payload, seed in zip(payloads, seeds, strict=True):
-        task = load_task(payload["task"], arm, seed=seed, items=payload["items"], data=payload["data"])
+        task = _task(payload, arm)
         tasks.append(shuffle_labels(task, seed=seed) if payload["twist"] == SHUFFLED else task)
         initial_seeds.append(derive(seed, "restart") % 2**31 if payload["twist"] == RESTARTED else seed)
-    return measure(tasks, arm, settings, seeds=seeds, initial_seeds=initial_seeds)
+    return measure(tasks, arm, settings, seeds=seeds, initial_seeds=initial_seeds,
+                   device=payloads[0].get("device"))
+
+
+def _arm(payload: Mapping[str, Any]) -> Arm:
+    return Arm(**payload["parts"]) if "parts" in payload else find_arm(payload["arm"])
+
+
+def _task(payload: Mapping[str, Any], arm: Arm) -> Any:
+    return load_task(payload["task"], arm, seed=int(payload["seed"]), items=payload["items"], data=payload["data"],
+                     task_from=payload.get("task_from"))
 
 
 def measure(
-    tasks: Sequence[Any], arm: Arm, settings: Settings, *, seeds: Sequence[int], initial_seeds: Sequence[int]
+    tasks: Sequence[Any], arm: Arm, settings: Settings, *, seeds: Sequence[int], initial_seeds: Sequence[int],
+    device: str | None = None,
 ) -> list[dict[str, Any]]:
     """The record of each training: accuracies, time, residual, gradient agreement and, in an environment, return."""
     import torch
@@ -131,7 +164,7 @@ def measure(
     torch.set_num_threads(1)
     built = [build(arm, settings, task, seed=seed) for task, seed in zip(tasks, initial_seeds, strict=True)]
     began = time.process_time()
-    results = fit_many(built, tasks, settings, seeds=seeds)
+    results = fit_many(built, tasks, settings, seeds=seeds, device=device)
     share = (time.process_time() - began) / len(seeds)
     return [
         {**_record(one, task, result, seed=seed), "cpu_seconds": share}
@@ -143,12 +176,13 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
     from assay.studies.arms.build import gradient_agreement
 
     record = {
-        "accuracy": result.test_accuracy, "validation": result.validation_accuracy, "loss": result.final_loss,
+        **_scores(task, result), "loss": result.final_loss,
         "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
         "residual": result.history[-1].residual if result.history else None, "items": len(task.test),
         "train_items": len(task.train), "data_hash": task.data_hash,
         "parameters": sum(p.numel() for p in built.model.parameters()),
-        "curve": [round(epoch.validation_accuracy, 5) for epoch in result.history],
+        "curve": [round(epoch.validation_accuracy if task.classes else epoch.validation_error, 5)
+                  for epoch in result.history],
         "gradient_agreement": gradient_agreement(built, task.train.x[:128], task.train.y[:128]),
     }
     if hasattr(task, "returns"):
@@ -157,6 +191,12 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,
                       best_episodes=sum(value >= max(expert.values) for value in played.values))
     return record
+
+
+def _scores(task: Any, result: Any) -> dict[str, float]:
+    if task.classes:
+        return {"accuracy": result.test_accuracy, "validation": result.validation_accuracy}
+    return {"error": result.test_error, "validation": result.validation_error}
 
 
 def _budgeted(settings: Settings, task: str, budget: Budget) -> tuple[Settings, int | None]:

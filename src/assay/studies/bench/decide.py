@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import fmean
+from typing import Any, Literal
 
 from assay import stats
-from assay.protocols import Budget, Outcomes
+from assay.errors import expected
+from assay.protocols import ACCURACY, Budget, Metric, Outcomes
 from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
 from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
@@ -17,6 +20,9 @@ RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
 P_VALUE = "p-value of parity"
 
+FLOOR_NAMES = ("chance", "majority", "logistic", "mean", "ridge", "neighbour")
+
+Claim = Literal["parity", "non-inferior", "better"]
 Records = Mapping[int, Mapping[str, Any]]
 
 
@@ -32,13 +38,20 @@ class Evidence:
     floors: Mapping[str, Any] | None = None
     failures: dict[str, list[Failure]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    metric: Metric = ACCURACY
+    claim: Claim = "parity"
 
     @staticmethod
     def of_outcomes(
-        outcomes: Outcomes, *, task: str, budget: Budget, margin: float, seeds: tuple[int, ...]
+        outcomes: Outcomes, *, task: str, budget: Budget, margin: float | str, seeds: tuple[int, ...],
+        metric: Metric = ACCURACY, claim: Claim = "parity",
     ) -> Evidence:
-        """The outcomes of a task's trials, put where the decision looks for them."""
-        found = Evidence(task, budget, margin, seeds)
+        """The outcomes of a task's trials, put where the decision looks for them.
+
+        A margin in per cent ("5%") is relative to the floor everybody must beat: the error of the mean predictor, or
+        what chance leaves to gain.
+        """
+        found = Evidence(task, budget, math.nan, seeds, metric=metric, claim=claim)
         for outcome in outcomes:
             what = outcome.trial.arm
             found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds
@@ -48,17 +61,66 @@ class Evidence:
                 found.floors = outcome.record
             elif outcome.record is not None:
                 found.records.setdefault(what, {})[outcome.trial.seed] = outcome.record
+        found.margin = in_units(margin, found)
         return found
+
+    def told(self, values: Sequence[float]) -> list[float]:
+        """Scores as they are told: accuracies in per cent, errors as they are."""
+        return [self.metric.factor * value for value in values]
+
+    def scores(self, what: str) -> list[float]:
+        """The scores of an arm in order of seed, as they are told."""
+        return self.told([float(record[self.metric.key]) for _, record in sorted(self.of(what).items())])
+
+    @property
+    def bound(self) -> str:
+        """The margin with its unit."""
+        return f"{self.margin:.4g} {self.metric.gap_unit}"
 
     def of(self, what: str) -> Records:
         """Records of an arm or a control by seed."""
         return self.records.get(what, {})
 
 
+def in_units(margin: float | str, evidence: Evidence) -> float:
+    """A margin in units of the gap; text such as "5%" is a share of the floor that everybody must beat."""
+    if not isinstance(margin, str):
+        return float(margin)
+    floors = evidence.floors or {}
+    if evidence.metric.key == "accuracy":
+        return share_of(margin) * 100.0
+    return share_of(margin) * float(floors.get("mean", math.nan))
+
+
+def share_of(margin: str) -> float:
+    """The share that a relative margin names.
+
+    >>> share_of("5%")
+    0.05
+    """
+    try:
+        share = float(margin.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise expected("a margin as a number, or as a share such as '5%'", given=f"margin={margin!r}")
+    return share
+
+
+def claimed(evidence: Evidence, name: str, baseline: str) -> str:
+    """The claim in words."""
+    where = f"{baseline} on {evidence.task}"
+    if evidence.claim == "parity":
+        return f"{name} is within ± {evidence.bound} of {where}"
+    if evidence.claim == "non-inferior":
+        return f"{name} is worse than {where} by less than {evidence.bound}"
+    return f"{name} is better than {where} by more than {evidence.bound}"
+
+
 def decide(evidence: Evidence, arm: Arm) -> Finding:
-    """The finding of one arm on one task: is its accuracy within the margin of its baseline's?"""
+    """The finding of one arm on one task: does its score stand to its baseline's as claimed?"""
     baseline = arm.baseline
-    seeds, ours, theirs = paired(evidence.of(arm.name), evidence.of(baseline.name), "accuracy")
+    seeds, ours, theirs = paired(evidence.of(arm.name), evidence.of(baseline.name), evidence.metric.key)
     decision = _compare(evidence, arm.name, ours, theirs, seeds)
     failures = [failure for name in (arm.name, baseline.name, FLOORS) for failure in evidence.failures.get(name, [])]
     extra = _diverged(evidence, arm) + _return_checks(evidence, arm)
@@ -70,7 +132,7 @@ def decide(evidence: Evidence, arm: Arm) -> Finding:
     finding = Finding(
         subject=f"{arm.name} on {evidence.task}",
         name=f"{evidence.task}/{arm.name}",
-        claim=f"{arm.name} is within ± {evidence.margin:g} pp of {baseline.name} on {evidence.task}",
+        claim=claimed(evidence, arm.name, baseline.name),
         experiment=_experiment(evidence, arm),
         verdict=verdict,
         reason=reason,
@@ -90,11 +152,12 @@ def decide(evidence: Evidence, arm: Arm) -> Finding:
     return stats.enforce(finding, kind="statistical", seeds=seeds)
 
 
-def not_measured(task: str, arm: Arm, *, margin: float, reason: str) -> Finding:
+def not_measured(task: str, arm: Arm, *, margin: float | str, reason: str) -> Finding:
     """The finding of an arm whose task could not be had: kept, undecided, with the way to get it."""
+    told = margin if isinstance(margin, str) else f"{margin:g} pp"
     return Finding(
         subject=f"{arm.name} on {task}", name=f"{task}/{arm.name}",
-        claim=f"{arm.name} is within ± {margin:g} pp of {arm.baseline.name} on {task}",
+        claim=f"{arm.name} is within ± {told} of {arm.baseline.name} on {task}",
         verdict=Verdict.INCONCLUSIVE, reason=f"not measured: {reason}", improvements=(reason,),
     )
 
@@ -122,21 +185,43 @@ def time_ratio(evidence: Evidence, arm: Arm, key: str = "seconds") -> float | No
 
 
 def _compare(
-    evidence: Evidence, name: str, ours: list[float], theirs: list[float], seeds: tuple[int, ...]
+    evidence: Evidence, name: str, ours: list[float], theirs: list[float], seeds: tuple[int, ...],
+    claim: Claim | None = None,
 ) -> stats.Decision:
     items = _items(evidence)
     guards: list[stats.Decision | Check] = []
+    told, others = evidence.told(ours), evidence.told(theirs)
+    accuracy = evidence.metric.key == "accuracy"
     if evidence.floors is None:
         guards.append(Check(name="floors known", verdict=Verdict.INCONCLUSIVE, reason="the floors were not measured"))
-    elif ours and items >= 2:
+    elif ours and accuracy and items >= 2:
         guards.append(stats.above_chance(
-            {name: percent(ours), "baseline": percent(theirs)}, items=items, chance=evidence.floors["chance"],
+            {name: told, "baseline": others}, items=items, chance=evidence.floors["chance"],
             majority=evidence.floors["majority"], scale=100.0,
         ))
-    return stats.parity(
-        percent(ours), percent(theirs), margin=evidence.margin, items=items if items >= 2 else None, scale=100.0,
-        guards=guards, name="accuracy gap", unit="pp", seeds=seeds,
-    )
+    elif ours and not accuracy:
+        guards += [_below_mean(evidence, label, values) for label, values in ((name, told), ("baseline", others))]
+    if not evidence.metric.higher_is_better:  # the gap is ours minus theirs of what is better when larger
+        told, others = [-value for value in told], [-value for value in others]
+    options: dict[str, Any] = {
+        "margin": evidence.margin, "guards": guards, "unit": evidence.metric.gap_unit, "seeds": seeds,
+        "name": f"{'accuracy' if accuracy else 'error'} gap",
+    }
+    if accuracy:
+        options |= {"items": items if items >= 2 else None, "scale": 100.0}
+    compare: dict[str, Callable[..., stats.Decision]] = {
+        "parity": stats.parity, "non-inferior": stats.non_inferior, "better": stats.better,
+    }
+    return compare[claim or evidence.claim](told, others, **options)
+
+
+def _below_mean(evidence: Evidence, name: str, errors: Sequence[float]) -> Check:
+    """Whether an arm of a regression does better than the mean of the training targets at every seed."""
+    floor = float((evidence.floors or {}).get("mean", math.nan))
+    below = bool(errors) and max(errors) < floor
+    return Check(name=f"{name} beats the mean predictor", verdict=Verdict.PASS if below else Verdict.INCONCLUSIVE,
+                 reason=f"largest error of {name} {max(errors, default=math.nan):.4g}, of the mean {floor:.4g}"
+                        + ("" if below else ": not below it"))
 
 
 def _p_value(decision: stats.Decision) -> tuple[Measurement, ...]:
@@ -181,18 +266,20 @@ def _return_checks(evidence: Evidence, arm: Arm) -> tuple[Check, ...]:
 def _controls(evidence: Evidence, baseline: Arm) -> tuple[Control, ...]:
     """A restarted baseline must not be told from the baseline; one trained on shuffled labels must."""
     found = []
-    for label, kind, expected, bad in (
+    for label, kind, wanted, bad in (
         (RESTARTED, "known-good", "not FAIL", Verdict.FAIL), (SHUFFLED, "known-bad", "not PASS", Verdict.PASS),
     ):
         records = evidence.of(f"{label}/{baseline.model}")
-        seeds, ours, theirs = paired(records, evidence.of(f"{REFERENCE}/{baseline.model}"), "accuracy")
+        seeds, ours, theirs = paired(records, evidence.of(f"{REFERENCE}/{baseline.model}"), evidence.metric.key)
         if not seeds:
             continue
-        decision = _compare(evidence, label, ours, theirs, seeds)
-        mean = 100 * sum(ours) / len(ours)
+        # Known-good subjects must not be rejected and known-bad ones not accepted, as equals: whatever is claimed here.
+        decision = _compare(evidence, label, ours, theirs, seeds, "parity")
+        mean = fmean(evidence.told(ours))
         found.append(Control(
-            name=label, kind="known-good" if kind == "known-good" else "known-bad", expected=expected,
-            observed=f"{decision.verdict} ({mean:.2f} %, {_seeds(seeds)})", separated=decision.verdict is not bad,
+            name=label, kind="known-good" if kind == "known-good" else "known-bad", expected=wanted,
+            observed=f"{decision.verdict} ({mean:.4g} {evidence.metric.unit}, {_seeds(seeds)})",
+            separated=decision.verdict is not bad,
         ))
     return tuple(found)
 
@@ -203,7 +290,8 @@ def _measurements(evidence: Evidence, arm: Arm) -> tuple[Measurement, ...]:
         records = evidence.of(owner.name)
         seeds = tuple(sorted(records))
         for key, name, unit, factor in (
-            ("accuracy", "accuracy", "%", 100.0), ("return_mean", "return", "reward", 1.0),
+            (evidence.metric.key, evidence.metric.name, evidence.metric.unit, evidence.metric.factor),
+            ("return_mean", "return", "reward", 1.0),
             ("seconds", "training time", "s", 1.0), ("gradient_agreement", "cosine with the true gradient", "1", 1.0),
             ("residual", "largest residual of the last epoch", "1", 1.0),
         ):
@@ -219,8 +307,9 @@ def _measurements(evidence: Evidence, arm: Arm) -> tuple[Measurement, ...]:
             found.append(Measurement(name=name, value=ratio, unit="x", source="derived",
                                      note=f"training, {arm.name} over {arm.baseline.name}, summed over paired seeds"))
     for key, value in (evidence.floors or {}).items():
-        if key in ("chance", "majority", "logistic"):
-            found.append(Measurement(name=f"floor: {key}", value=100 * value, unit="%", note="test accuracy"))
+        if key in FLOOR_NAMES:
+            found.append(Measurement(name=f"floor: {key}", value=evidence.metric.factor * value,
+                                     unit=evidence.metric.unit, note=f"test {evidence.metric.name}"))
     return tuple(found)
 
 
@@ -230,16 +319,19 @@ def _slopes(
     if not seeds:
         return ()
     lines = tuple(
-        Series(name=f"seed {seed}", x=(0.0, 1.0), y=(100 * b, 100 * a))
-        for seed, a, b in zip(seeds, ours, theirs, strict=True)
+        Series(name=f"seed {seed}", x=(0.0, 1.0), y=(b, a))
+        for seed, a, b in zip(seeds, evidence.told(ours), evidence.told(theirs), strict=True)
     )
-    floors = evidence.floors or {}
-    lowest = 100 * min([*ours, *theirs])
-    shown = [(name, 100 * floors[name]) for name in ("logistic",) if name in floors and 100 * floors[name] > lowest - 5]
+    floors, factor = evidence.floors or {}, evidence.metric.factor
+    lowest, highest = factor * min([*ours, *theirs]), factor * max([*ours, *theirs])
+    linear = {name: factor * floors[name] for name in ("logistic", "ridge") if name in floors}
+    shown = [(name, value) for name, value in linear.items()
+             if (value > lowest - 5 if name == "logistic" else value < 2 * highest)]
     return (Figure(
         key=f"slopes-{evidence.task}-{arm.rule}-{arm.model}",
         question=f"Does {arm.name} reach {arm.baseline.name} on {evidence.task}, seed by seed?", kind="slopes",
-        y_label="test accuracy [%]", series=lines, categories=(arm.baseline.name, arm.name),
+        y_label=f"test {evidence.metric.name} [{evidence.metric.unit}]", series=lines,
+        categories=(arm.baseline.name, arm.name),
         references=tuple(Reference(value=value, label=f"{name} regression") for name, value in shown),
         caption="One line per seed: the two arms share split, data order and initial weights.",
     ),)
@@ -248,10 +340,12 @@ def _slopes(
 def _key_finding(evidence: Evidence, arm: Arm, ours: list[float], theirs: list[float]) -> str:
     if not ours:
         return ""
-    mean, base = 100 * sum(ours) / len(ours), 100 * sum(theirs) / len(theirs)
+    mean, base = fmean(evidence.told(ours)), fmean(evidence.told(theirs))
     ratio = time_ratio(evidence, arm)
     spent = f", {ratio:.2g} times the training time" if ratio else ""
-    return f"{mean:.2f} % against {base:.2f} %: {mean - base:+.2f} pp over {_seeds(ours)}{spent}"
+    unit, gap = evidence.metric.unit, evidence.metric.gap_unit
+    form = ".2f" if evidence.metric.key == "accuracy" else ".4g"
+    return f"{mean:{form}} {unit} against {base:{form}} {unit}: {mean - base:+{form}} {gap} over {_seeds(ours)}{spent}"
 
 
 def _experiment(evidence: Evidence, arm: Arm) -> str:
@@ -260,7 +354,7 @@ def _experiment(evidence: Evidence, arm: Arm) -> str:
     size = f"{record['train_items']:,} training and {record['items']:,} test items. " if record else ""
     return (
         f"{size}Train {arm.name} and {arm.baseline.name} from the same initial weights, on the same split in the same "
-        f"order, and compare test accuracy by a paired test. Settings: {source.source}"
+        f"order, and compare test {evidence.metric.name} by a paired test. Settings: {source.source}"
         f"{' (' + source.note + ')' if source.note else ''}; chosen on validation, never on test."
     )
 
@@ -269,10 +363,11 @@ def _limitations(evidence: Evidence, arm: Arm, decision: stats.Decision) -> tupl
     notes = list(decision.notes)
     if evidence.budget in ("smoke", "quick") and evidence.task in LARGE:
         notes.append(f"quick budget: {QUICK_ITEMS:,} training items and half the epochs; use --budget standard for all")
-    floors = evidence.floors
-    ours = [float(record["accuracy"]) for record in evidence.of(arm.name).values()]
-    if floors and ours and sum(ours) / len(ours) <= floors["logistic"]:
+    floors, ours = evidence.floors, evidence.scores(arm.name)
+    if floors and ours and "logistic" in floors and fmean(ours) <= 100 * floors["logistic"]:
         notes.append(f"logistic regression does as well ({100 * floors['logistic']:.2f} %): accuracy shows little here")
+    if floors and ours and "ridge" in floors and fmean(ours) >= floors["ridge"]:
+        notes.append(f"ridge regression does as well ({floors['ridge']:.4g}): the network shows little here")
     return tuple(notes)
 
 

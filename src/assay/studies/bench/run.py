@@ -1,40 +1,41 @@
-"""``assay.studies.bench``: rules x tasks x seeds in, Run out."""
+"""``assay.bench``: rules x tasks x seeds in, Run out."""
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.errors import MissingExtra, expected
+from assay.errors import expected
 from assay.protocols import Budget, Executor, Outcomes, Trial, Watcher
 from assay.results import Run
 from assay.seeding import seeds_of
 from assay.studies.arms import Arm, arms
+from assay.studies.arms.brought import executor_for
+from assay.studies.bench.asked import Asked, asked_tasks, live_things, unavailable
 from assay.studies.bench.cells import as_cell, plan_task
-from assay.studies.bench.decide import Evidence, decide, not_measured
+from assay.studies.bench.decide import Evidence, decide, not_measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.studies.study import Place, Planned, Question, Study, make_run
-from assay.tasks.catalogue import describe
-from assay.tasks.files import find_dataset, locate
 
 DEFAULT_TASKS = ("digits", "mnist", "fashion-mnist", "cartpole-bc", "acrobot-bc")
 DEFAULT_RULES = ("backprop", "eqprop")
 
 
 def bench(
-    *tasks: str,
-    rules: Sequence[str] = DEFAULT_RULES,
-    models: Sequence[str] = ("mlp",),
+    *tasks: Any,
+    rules: Sequence[Any] | Mapping[str, Any] = DEFAULT_RULES,
+    models: Sequence[Any] | Mapping[str, Any] = ("mlp",),
+    model: Any = None,
     budget: Budget = "quick",
     seeds: int | None = None,
     seed: int = 42,
-    margin: float = 1.0,
+    margin: float | str = 1.0,
     data: str | Path | None = None,
     workers: int | None = None,
     store: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    device: str | None = None,
     executor: Executor | None = None,
     grouping: bool = True,
     watcher: Watcher | None = None,
@@ -42,7 +43,10 @@ def bench(
 ) -> Run:
     """The run of every rule on every task, each judged against backprop on the same seeds.
 
-    One finding per task, rule and model: is its test accuracy within ± ``margin`` percentage points of backprop's?
+    One finding per task, rule and model: is its test score within ± ``margin`` of backprop's? The margin is in
+    percentage points of accuracy, in units of a regression target, or a share such as "2%" (of 100 points, or of the
+    error of the mean predictor). Tasks, rules and models are names, or your own: a task from ``assay.tasks.from_csv``
+    and its kin, a model as a function of seed, a rule as a class or object, or ``module:name`` of any of them.
     Seeds vary initialisation, order and split; arms share all of them. A task whose data are not here stays in the run,
     undecided, with the line that gets them. Finished cells live in ``store``: the same call redoes nothing.
     ``settings`` replace the committed ones in every arm (``{"epochs": 2}``); the run records them. With ``grouping``,
@@ -50,72 +54,97 @@ def bench(
 
     >>> bench("digits", rules=["eqprop"], seeds=3).counts                                     # doctest: +SKIP
     """
-    names = _checked_tasks(tasks or DEFAULT_TASKS)
-    if not 0 < margin < 100:
-        raise expected("a margin in percentage points between 0 and 100", given=f"margin={margin!r}")
-    asked, seed_list = arms(rules, models), seeds_of(budget, count=seeds, first=seed)
+    wanted = asked_tasks(tasks or DEFAULT_TASKS)
+    _check_margin(margin)
+    asked = arms(rules, models if model is None else _one(model))
+    seed_list = seeds_of(budget, count=seeds, first=seed)
+    device = _device(device)
     compared = [arm for arm in asked if arm != arm.baseline]
     root = str(data) if data is not None else None
-    absent = {name: reason for name in names if (reason := unavailable(name, data)) is not None}
+    absent = {task.name: reason for task in wanted
+              if task.source is None and (reason := unavailable(task.name, data)) is not None}
+    executor, said = executor_for(live_things(wanted, asked), executor)
 
-    def gather(name: str, outcomes: Outcomes) -> Evidence:
-        return Evidence.of_outcomes(outcomes, task=name, budget=budget, margin=margin, seeds=seed_list)
+    def gather(task: Asked, outcomes: Outcomes) -> Evidence:
+        return Evidence.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
+                                    metric=task.metric)
 
-    def question(name: str) -> Question:
-        work = plan_task(name, asked, budget=budget, seeds=seed_list, overrides=settings)
-        planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root)) for item in work)
-        return Question(name, describe(name).about, planned,
-                        lambda outcomes: [decide(gather(name, outcomes), arm) for arm in compared])
+    def question(task: Asked) -> Question:
+        work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=settings, source=task.source)
+        planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root, device=device))
+                        for item in work)
+        return Question(task.name, task.about, planned,
+                        lambda outcomes: [decide(gather(task, outcomes), arm) for arm in compared])
 
-    study = Study(tuple(question(name) for name in names if name not in absent))
+    study = Study(tuple(question(task) for task in wanted if task.name not in absent))
     answers = study.answer(Place(store, executor, workers, grouping, watcher))
-    evidence = {name: gather(name, outcomes) for name, outcomes in answers.outcomes.items()}
+    evidence = {task.name: gather(task, answers.outcomes[task.name]) for task in wanted if task.name not in absent}
     findings = {finding.name: finding for found in answers.findings.values() for finding in found}
     for name, reason in absent.items():
         for arm in compared:
             findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
-    rerun = _rerun(rules, models, budget, len(seed_list), seed, margin)
-    ordered = [findings[f"{name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {name} {rerun}"})
-               for name in names for arm in compared]
+    names = [task.name for task in wanted]
+    rerun = _rerun(asked, budget, len(seed_list), seed, margin)
+    ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
+               for task in wanted for arm in compared]
+    limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
+    published = against_published(evidence, margin=margin) if not isinstance(margin, str) else None
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
-              statistical_report(ordered, margin=margin), against_published(evidence, margin=margin)]
+              statistical_report(ordered, margin=limits), published]
     heatmap = gap_heatmap(evidence, asked)
+    config = {**_config(evidence, asked, seed_list, margin, settings, absent), **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
-        identity={"tasks": list(names), "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
-        command=command or f"assay bench {' '.join(names)} {rerun}", seconds=answers.seconds, budget=budget,
-        config={**_config(evidence, asked, seed_list, margin, settings, absent), **answers.facts},
+        identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
+        command=command or f"assay bench {' '.join(map(_typed, wanted))} {rerun}", seconds=answers.seconds,
+        budget=budget, config={**config, **({"where": said} if said else {}), **({"device": device} if device else {})},
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
 
 
-def unavailable(name: str, data: str | Path | None) -> str | None:
-    """One line saying why a task cannot be had here and how to get it; None if it can."""
-    entry = describe(name)
-    if entry.extra and importlib.util.find_spec("gymnasium") is None:
-        return str(MissingExtra("gymnasium", entry.extra, f"the task {name}"))
-    if entry.dataset:
-        dataset = find_dataset(entry.dataset)
-        if any(locate(entry.dataset, file, root=data) is None for file in dataset.files):
-            return f"{entry.dataset} is not on this machine; run: assay data fetch {entry.dataset}"
-    return None
+def _device(name: str | None) -> str | None:
+    """The device that a name such as auto means here."""
+    if name is None:
+        return None
+    from assay.learning.device import chosen_device
+
+    return str(chosen_device(name))
 
 
-def _checked_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
-    names = [str(name).strip().lower().replace("_", "-") for name in tasks]
-    for name in names:
-        describe(name)
-    return tuple(dict.fromkeys(names))
+def _check_margin(margin: float | str) -> None:
+    if isinstance(margin, str):
+        share_of(margin)
+    elif isinstance(margin, bool) or not margin > 0:
+        raise expected("a margin in percentage points or target units > 0, or a share such as '2%'",
+                       given=f"margin={margin!r}")
 
 
-def _rerun(rules: Sequence[str], models: Sequence[str], budget: str, seeds: int, seed: int, margin: float) -> str:
-    return (f"--rules {' '.join(rules)} --models {' '.join(models)} --budget {budget} --seeds {seeds} --seed {seed} "
-            f"--margin {margin:g}")
+def _one(model: Any) -> Sequence[Any] | Mapping[str, Any]:
+    return model if isinstance(model, Mapping | list | tuple) else [model]
+
+
+def _typed(task: Asked) -> str:
+    """A task as it is typed; one that lives in a script has no spelling."""
+    if task.source is None:
+        return task.name
+    return task.name if task.source.reference.startswith("live ") else task.source.reference
+
+
+def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str) -> str:
+    def spelling(name: str, reference: str | None) -> str:
+        return name if reference is None or reference.startswith("live ") else reference
+
+    others = [arm for arm in asked if arm != arm.baseline] or asked  # the baseline comes by itself
+    rules = dict.fromkeys(spelling(arm.rule, arm.rule_from) for arm in others)
+    models = dict.fromkeys(spelling(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
+    told = margin if isinstance(margin, str) else f"{margin:g}"
+    return (f"--rules {' '.join(rules)} --models {' '.join(models) or 'mlp'} --budget {budget} --seeds {seeds} "
+            f"--seed {seed} --margin {told}")
 
 
 def _config(
-    evidence: Mapping[str, Evidence], asked: Sequence[Arm], seeds: Sequence[int], margin: float,
+    evidence: Mapping[str, Evidence], asked: Sequence[Arm], seeds: Sequence[int], margin: float | str,
     settings: Mapping[str, Any] | None, absent: Mapping[str, str],
 ) -> dict[str, Any]:
     from assay.studies.arms import chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from assay import stats
@@ -25,25 +26,31 @@ def results_matrix(evidence: Mapping[str, Evidence], arms: Sequence[Arm], findin
     rows: list[tuple[object, ...]] = []
     for task, found in evidence.items():
         for arm in arms:
-            values = percent([float(record["accuracy"]) for _, record in sorted(found.of(arm.name).items())])
+            values = found.scores(arm.name)
             finding = findings.get(f"{task}/{arm.name}")
             rows.append((task, arm.name, *_accuracy(values), *_gap(finding), *_worst(found, arm, values),
                          _rounded(time_ratio(found, arm) if arm != arm.baseline else None, 2), _returns(found, arm),
                          *_floors(found), _rounded(finding.score if finding else None, 0)))
-    columns = ("task", "arm", "accuracy [%]", "sd", "n", "gap [pp]", "interval", "verdict", "worst seed [%]", "at seed",
+    mixed = any(found.metric.key != "accuracy" for found in evidence.values())
+    columns = ("task", "arm", "score" if mixed else "accuracy [%]", "sd", "n", "gap [pp]", "interval", "verdict",
+               "worst seed [%]", "at seed",
                "time ratio", "return", "chance", "majority", "logistic", "score")
     note = ("Gap: arm minus its baseline over paired seeds. Verdict: two one-sided tests at the declared margin. Time: "
             "training, wall clock, arm over baseline. Floors: test accuracy in per cent of guessing, of the commonest "
             "class and of logistic regression (at most 10,000 training items).")
+    if mixed:
+        note += (" Regression tasks: root mean squared error in units of the target; their floors are the mean "
+                 "predictor, nearest neighbours and ridge regression.")
     return Table(title="Results matrix", columns=columns, rows=tuple(rows), note=note)  # type: ignore[arg-type]
 
 
-def statistical_report(findings: Sequence[Finding], *, margin: float) -> Table:
+def statistical_report(findings: Sequence[Finding], *, margin: float | Mapping[str, float]) -> Table:
     """One row per comparison: n, interval, p, Holm's p over all comparisons, spread, power and seeds it would take."""
     judged = [(finding, _named(finding, P_VALUE)) for finding in findings]
     adjusted = stats.holm([p.value if p and p.value is not None else 1.0 for _, p in judged])
     rows = []
     for (finding, p_value), holm in zip(judged, adjusted, strict=True):
+        limit = margin.get(finding.name, math.nan) if isinstance(margin, Mapping) else margin
         gap = _named(finding, finding.headline)
         # Gaps that vary less than one test item are judged item by item: their spread over seeds says nothing of power.
         by_items = gap is not None and gap.interval is not None and "item" in gap.interval.method
@@ -52,20 +59,24 @@ def statistical_report(findings: Sequence[Finding], *, margin: float) -> Table:
             finding.name, gap.n if gap else 0, finding.verdict.value, str(finding.evidence or ""),
             _rounded(gap.value if gap else None, 3), str(gap.interval) if gap and gap.interval else "",
             _figures(p_value.value if p_value else None), _figures(holm if p_value else None),
-            _rounded(spread, 3), _rounded(stats.power(margin, spread, gap.n) if gap and spread else None, 2),
+            _rounded(spread, 3),
+            _rounded(stats.power(limit, spread, gap.n) if gap and spread and limit > 0 else None, 2),
             _rounded(stats.minimal_margin(spread, gap.n) if gap and spread else None, 2),
-            stats.seeds_needed(margin, spread) if spread else None,
+            stats.seeds_needed(limit, spread) if spread and limit > 0 else None,
         ))
     columns = ("comparison", "n", "verdict", "evidence", "gap [pp]", "interval", "p (TOST)", "p (Holm)",
                "sd of the paired gap", "power at gap 0", "smallest margin at 80 % power", "seeds for 80 % power")
-    note = (f"Claim: |gap| < {margin:g} pp, each at alpha 0.05. 'All tasks hold' is an intersection-union claim and "
-            "needs no correction; as separate discoveries, read Holm's p. Power and margins assume the spread seen.")
+    told = sorted({f"{each:.4g}" for each in (margin.values() if isinstance(margin, Mapping) else [margin])})
+    note = (f"Claim: |gap| < {' or '.join(told) or 'margin'}, each at alpha 0.05. 'All tasks hold' is an "
+            "intersection-union claim and needs no correction; as separate discoveries, read Holm's p. Power and "
+            "margins assume the spread seen.")
     return Table(title="Statistical report", columns=columns, rows=tuple(rows), note=note)
 
 
 def over_tasks(evidence: Mapping[str, Evidence], arms: Sequence[Arm], *, seed: int) -> Table:
     """Each arm over all tasks: interquartile mean of accuracy and of the gap, with an interval from 10 seeds on."""
     rows = []
+    evidence = {task: found for task, found in evidence.items() if found.metric.key == "accuracy"}
     for arm in arms:
         runs = {t: percent([float(r["accuracy"]) for r in e.of(arm.name).values()]) for t, e in evidence.items()}
         gaps = {}
@@ -121,6 +132,8 @@ def gap_heatmap(evidence: Mapping[str, Evidence], arms: Sequence[Arm]) -> Figure
     compared = [arm for arm in arms if arm != arm.baseline]
     grid, names = [], []
     for task, found in evidence.items():
+        if found.metric.key != "accuracy":
+            continue
         row = []
         for arm in compared:
             _, ours, theirs = paired(found.of(arm.name), found.of(arm.baseline.name), "accuracy")
@@ -160,8 +173,8 @@ def _gap(finding: Finding | None) -> tuple[float | None, str, str]:
 def _worst(found: Evidence, arm: Arm, values: Sequence[float]) -> tuple[float | None, int | None]:
     if not values:
         return None, None
-    seed = min(found.of(arm.name).items(), key=lambda item: float(item[1]["accuracy"]))[0]
-    return _rounded(min(values), 2), seed
+    seeds, worst = sorted(found.of(arm.name)), min if found.metric.higher_is_better else max
+    return _rounded(worst(values), 2), seeds[values.index(worst(values))]
 
 
 def _returns(found: Evidence, arm: Arm) -> str:
@@ -173,8 +186,10 @@ def _returns(found: Evidence, arm: Arm) -> str:
 
 
 def _floors(found: Evidence) -> tuple[float | None, ...]:
-    floors = found.floors
-    return tuple(_rounded(100 * floors[key], 2) if floors else None for key in ("chance", "majority", "logistic"))
+    """Chance, majority and logistic regression, or the mean predictor, nearest neighbours and ridge regression."""
+    floors, factor = found.floors, found.metric.factor
+    keys = ("chance", "majority", "logistic") if found.metric.key == "accuracy" else ("mean", "neighbour", "ridge")
+    return tuple(_rounded(factor * floors[key], 2) if floors else None for key in keys)
 
 
 def _figures(value: float | None) -> float | None:

@@ -24,7 +24,8 @@ from assay.studies.reproduce.sections import (
 
 Record = Mapping[str, Any]
 ASSUMED = (
-    "The source's description leaves these open, and each may be why a figure differs: feedback matrices are "
+    "The source's description leaves these open, and each may be why a figure differs ([a search over the open "
+    "choices](fa-readings.md)): feedback matrices are "
     "N(0, 1/d) with d the width of the stream; the embedding is trained by the signal at h_0 (B_0 e under DFA, B_0 a_1 "
     "under block FA); block losses and penalties are sums over features and means over the batch; the cosine schedule "
     "steps once per epoch and ends at 0; pixels are normalised per channel and crops are padded with the mean colour; "

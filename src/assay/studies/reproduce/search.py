@@ -106,21 +106,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--top", type=int, default=3, help="how many readings to train at full length")
     parser.add_argument("--records", type=Path, default=Path("docs/results/data/fa-readings"))
+    parser.add_argument("--main", type=Path, default=Path("docs/results/data/fa-protocol"),
+                        help="records of the main table")
     parser.add_argument("--store", type=Path, default=Path("assay-runs") / "cells")
     parser.add_argument("--data", help="folder with cifar-10-batches-bin (default: ASSAY_DATA)")
     asked = parser.parse_args(arguments)
     if asked.step == "page":
-        from assay.studies.reproduce.search_page import read_records, render
+        from assay.studies.reproduce.search_page import our_figures, read_records, render
 
-        sys.stdout.write(render(read_records(asked.records), str(asked.records)))
+        sys.stdout.write(render(read_records(asked.records), asked.records.as_posix(), our_figures(asked.main)))
         return 0
     if asked.step == "screen":
         runs = screen_plan(asked.epochs or SCREEN_EPOCHS, seeds=asked.seeds)
     else:
-        from assay.studies.reproduce.search_page import candidates, read_records
+        from assay.studies.reproduce.search_page import candidates, our_figures, read_records
 
-        runs = full_plan(candidates(read_records(asked.records), asked.top), epochs=asked.epochs or FULL_EPOCHS,
-                         seeds=asked.seeds)
+        chosen = candidates(read_records(asked.records), our_figures(asked.main), asked.top)
+        runs = full_plan(chosen, epochs=asked.epochs or FULL_EPOCHS, seeds=asked.seeds)
     return 4 if run_search(runs, store=asked.store, records=asked.records, data=asked.data) else 0
 
 

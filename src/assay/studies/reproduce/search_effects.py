@@ -26,6 +26,9 @@ JUDGED = tuple(
     if f.arm in ARMS and f.epochs == 100 and f.quantity in ("accuracy", "|h_L|", "|g_L|", "largest growth")
     and not f.below
 )
+FEEDBACK = ("embedding", "frozen_embedding", "cut", "block_signal", "length", "size", "distribution")
+INERT = {"bp": FEEDBACK, "frozen": ("cut", "block_signal"), "fa": ("frozen_embedding",), "dfa": ("frozen_embedding",)}
+"""Choices that cannot act on an arm: backprop has no feedback, frozen blocks have no signal."""
 MOST_CHANGES = 4
 TABLES = 2000
 
@@ -71,7 +74,21 @@ def screened(records: Sequence[Record], arm: str, *, mirrored: bool = False) -> 
 
 
 def effects(records: Sequence[Record], figure: Figure) -> dict[str, float] | None:
-    """The effect of each choice on one figure: the mean of the design, and of the mirrored one where it is whole."""
+    """The effect of each choice on one figure: the mean of the design, and of the mirrored one where it is whole.
+
+    A choice that cannot act on the arm has none; what the design shows for it is ``spurious``.
+    """
+    found = _raw_effects(records, figure)
+    return None if found is None else {name: 0.0 if name in INERT[ARMS[figure.arm]] else e for name, e in found.items()}
+
+
+def spurious(records: Sequence[Record], figure: Figure) -> float | None:
+    """The largest apparent effect of a choice that cannot act: how far the design can be trusted on this figure."""
+    found = _raw_effects(records, figure)
+    return None if found is None else max(abs(found[name]) for name in INERT[ARMS[figure.arm]])
+
+
+def _raw_effects(records: Sequence[Record], figure: Figure) -> dict[str, float] | None:
     found = []
     for mirrored in (False, True):
         rows = screened(records, ARMS[figure.arm], mirrored=mirrored)

@@ -22,13 +22,15 @@ from assay.studies.reproduce.search_effects import (
     explanations,
     margin,
     screened,
+    spurious,
     value,
     wanted,
 )
 from assay.studies.reproduce.sections import table
 
 Record = Mapping[str, Any]
-MAIN = Path("docs/results/data/fa-protocol")
+Ours = Mapping[Figure, float]
+"""The judged figures of the main table."""
 
 
 def read_records(folder: str | Path) -> list[dict[str, Any]]:
@@ -36,8 +38,8 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
 
 
-def our_figures(folder: str | Path = MAIN) -> dict[Figure, float]:
-    """The judged figures of the main reproduction, mean over seeds, sizes as log10."""
+def our_figures(folder: str | Path) -> dict[Figure, float]:
+    """The judged figures of the main reproduction, from its records: mean over seeds, sizes as log10."""
     arms = by_arm(record for record in read_records(folder) if record["setting"]["arch"] == "resmlp")
     found = {}
     for figure in JUDGED:
@@ -48,14 +50,13 @@ def our_figures(folder: str | Path = MAIN) -> dict[Figure, float]:
     return found
 
 
-def candidates(records: Sequence[Record], count: int) -> list[Reading]:
+def candidates(records: Sequence[Record], ours: Ours, count: int) -> list[Reading]:
     """The readings worth a full-length run: those the screening puts closest to the source, fewest changes first."""
-    return [found.reading for found in explanations(records, our_figures())[1 : count + 1]]
+    return [found.reading for found in explanations(records, ours)[1 : count + 1]]
 
 
-def render(records: Sequence[Record], source: str) -> str:
+def render(records: Sequence[Record], source: str, ours: Ours) -> str:
     """The whole page."""
-    ours = our_figures()
     parts = [
         "# Which reading of the recipe explains the published figures?",
         _introduction(records, source),
@@ -63,11 +64,13 @@ def render(records: Sequence[Record], source: str) -> str:
         "## What each choice does",
         "Effect of the other level in the short runs: points of accuracy, decades of size. Only effects of at least "
         "half the margin that a figure is judged by (1 point, a quarter of a decade). In one design of sixteen runs an "
-        "effect is mixed with interactions of pairs of other choices; the mirrored sixteen separate them.",
+        "effect is mixed with interactions of pairs of other choices; the mirrored sixteen separate "
+        "them. The last column tells how much: it is the largest apparent effect of a choice that cannot act on that "
+        "arm (how frozen blocks get their signal, say).",
         _effects(records),
         "## Closest readings", _closest(records, ours),
         "## At full length", _full(records, ours),
-        "## What did not finish", _missing(records),
+        "## What did not finish", _missing(records, ours),
         "## How to run it again",
         f"```\npython -m assay.studies.reproduce.search screen --epochs 3 --records {source}\n"
         f"python -m assay.studies.reproduce.search full --top 3 --epochs 30 --records {source}\n"
@@ -105,11 +108,13 @@ def _effects(records: Sequence[Record]) -> str:
         scale, unit = (1, "dec") if figure.logarithmic else (100, "pp")
         said = "; ".join(f"{name.replace('_', ' ')}: {OTHER[name]} {scale * e:+.1f} {unit}"
                          for _, name, e in strong[:5])
-        rows.append((figure.arm, figure.quantity, said or "none"))
-    return table(("arm", "figure", "strongest effects"), rows) if rows else "No design is whole yet."
+        blind = scale * (spurious(records, figure) or 0.0)
+        rows.append((figure.arm, figure.quantity, said or "none", f"{blind:.1f} {unit}"))
+    columns = ("arm", "figure", "strongest effects", "of a choice that cannot act")
+    return table(columns, rows) if rows else "No design is whole yet."
 
 
-def _closest(records: Sequence[Record], ours: Mapping[Figure, float]) -> str:
+def _closest(records: Sequence[Record], ours: Ours) -> str:
     found = explanations(records, ours)
     if len(found) < 2:
         return "No single change brings the figures closer."
@@ -126,7 +131,7 @@ def _closest(records: Sequence[Record], ours: Mapping[Figure, float]) -> str:
     )
 
 
-def _full(records: Sequence[Record], ours: Mapping[Figure, float]) -> str:
+def _full(records: Sequence[Record], ours: Ours) -> str:
     longest = max((int(r["run"]["epochs"]) for r in records), default=0)
     shortest = min((int(r["run"]["epochs"]) for r in records), default=0)
     runs = [r for r in records if int(r["run"]["epochs"]) == longest]
@@ -152,14 +157,14 @@ def _shown(number: float, figure: Figure) -> str:
     return f"{10**number:.2g}" if figure.logarithmic else f"{number:.3f}"
 
 
-def _missing(records: Sequence[Record]) -> str:
+def _missing(records: Sequence[Record], ours: Ours) -> str:
     told = []
     for mirrored, name in ((False, "the design"), (True, "the mirrored design")):
         lacking = [arm for arm in ("dfa", "frozen", "fa", "bp") if screened(records, arm, mirrored=mirrored) is None]
         if lacking:
             told.append(f"{name} for {', '.join(lacking)}")
     longest = max((int(r["run"]["epochs"]) for r in records), default=0)
-    for reading in candidates(records, 3):
+    for reading in candidates(records, ours, 3):
         have = {r["run"]["arm"] for r in records
                 if Reading(**r["run"]["reading"]) == reading and int(r["run"]["epochs"]) == longest}
         lacking = [arm for arm in ("dfa", "frozen", "fa", "bp") if arm not in have]

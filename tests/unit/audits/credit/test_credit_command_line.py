@@ -77,7 +77,7 @@ AUDIT = "assay audit credit credit_models:build --data digits"
     ("assay audit credit credit_models:buld --data digits", "did you mean 'build'?"),
     ("assay audit credit credit_models:number --data digits", "expected a torch.nn.Module"),
     ("assay audit credit credit_models:broken --data digits", "given RuntimeError: boom"),
-    ("assay audit credit credit_models:no_rule --data digits", "callable without arguments; given TypeError"),
+    ("assay audit credit credit_models:no_rule --data digits", "callable with nothing; given TypeError"),
     ("assay audit credit credit_models:build --data nodata", "unknown task 'nodata'"),
     ("assay audit credit credit_models:build --data missing.safetensors", "expected a .safetensors file"),
     ("assay audit credit credit_models:build --data other.safetensors", "given other.safetensors with w"),
@@ -89,8 +89,8 @@ AUDIT = "assay audit credit credit_models:build --data digits"
     (f"{AUDIT} --weights other.safetensors", "has the unknown w"),
     (f"{AUDIT} --rule nope", "unknown rule 'nope'"),
     (f"{AUDIT} --rule eqprop", "expected an equilibrium model"),
-    (f"{AUDIT} --rule credit_models:no_rule", "given credit_models:no_rule: int"),
-    (f"{AUDIT} --rule credit_models:broken", "'credit_models:broken' to be callable with ResMLP; given "),
+    (f"{AUDIT} --rule credit_models:no_rule", "given credit_models:no_rule: an int"),
+    (f"{AUDIT} --rule credit_models:broken", "'credit_models:broken' to be callable with model, seed; given "),
     (f"{AUDIT} --feedback feedback.safetensors", "expected a rule with feedback matrices"),
     (f"{AUDIT} --samples -5", "expected --samples of at least 2; given -5"),
     (f"{AUDIT} --epochs -1", "expected --epochs of at least 0; given -1"),
@@ -120,9 +120,9 @@ REPRODUCE = "assay reproduce fa-protocol"
     ("assay reproduce nope", "unknown experiment 'nope'"),
     (f"{REPRODUCE} nope", "unknown step 'nope'"),
     (f"{REPRODUCE} --arch nope", "unknown architecture 'nope'"),
-    (f"{REPRODUCE} --methods nope", "unknown method 'nope'"),
-    (f"{REPRODUCE} --methods fa-zzz", "unknown method 'fa-zzz'"),
-    (f"{REPRODUCE} --methods bp-layer", "unknown method 'bp-layer'"),
+    (f"{REPRODUCE} --methods nope", "unknown rule 'nope'"),
+    (f"{REPRODUCE} --methods fa-zzz", "unknown rule 'fa-zzz'"),
+    (f"{REPRODUCE} --methods bp-layer", "unknown rule 'bp-layer'"),
     (f"{REPRODUCE} --seeds --epochs 1", "expected at least one value after --seeds; given --epochs"),
     (f"{REPRODUCE} --seeds -1", "expected seeds of at least 0; given -1"),
     (f"{REPRODUCE} --epochs 0", "expected epochs of at least 1; given 0"),
@@ -141,7 +141,7 @@ def test_a_bad_reproduction_is_refused_before_anything_is_trained(
 
 
 def printed_command(output: str) -> str:
-    return output.rpartition("run again: ")[2].strip()
+    return output.rpartition("again ")[2].strip()
 
 
 @pytest.mark.parametrize("options", [

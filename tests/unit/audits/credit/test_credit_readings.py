@@ -21,8 +21,8 @@ from assay.studies.reproduce.published import Figure
 from assay.studies.reproduce.reading_runs import ReadingRun, backward, draw_feedback, make_model, train_reading
 from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of
 from assay.studies.reproduce.search import run_name, run_search, screen_plan
-from assay.studies.reproduce.search_effects import JUDGED, chance, effects, explanations, wanted
-from assay.studies.reproduce.search_page import render
+from assay.studies.reproduce.search_effects import JUDGED, chance, effects, explanations, spurious, wanted
+from assay.studies.reproduce.search_page import our_figures, read_records, render
 
 SMALL = {"width": 16, "depth": 2, "epochs": 1}
 
@@ -70,7 +70,7 @@ def test_the_search_continues_and_names_what_is_missing(tiny_cifar: Path, tmp_pa
         assert run_search(runs, store=tmp_path / "cells", records=tmp_path / "records", data=str(tiny_cifar)) == 0
     files = sorted((tmp_path / "records").iterdir())
     assert [file.stem for file in files] == sorted(run_name(run) for run in runs)
-    page = render([json.loads(file.read_text()) for file in files], "records")
+    page = render([json.loads(file.read_text()) for file in files], "records", {})
     assert "the design for dfa, frozen, fa, bp" in page
     assert len(dict.fromkeys(screen_plan())) == 2 * 4 * 16 + 2 * 4
 
@@ -93,13 +93,21 @@ def made_up(truth: Reading, ours: dict[Figure, float]) -> list[dict[str, object]
 
 
 def test_the_reading_that_made_the_figures_is_found_and_is_not_chance() -> None:
-    truth = from_levels([name in ("length", "pixels") for name in CHOICES])
+    truth = from_levels([name in ("schedule", "pixels") for name in CHOICES])
     ours = {figure: wanted(figure) + (2.0 if figure.logarithmic else 0.1) for figure in JUDGED}
     records = made_up(truth, ours)
     found = explanations(records, ours)
     assert found[-1].reading == truth and found[-1].distance < 1e-6 < found[0].distance
-    assert effects(records, JUDGED[0])["length"] == pytest.approx(-0.05)
+    assert effects(records, JUDGED[0])["pixels"] == pytest.approx(-0.05)
+    assert spurious(records, JUDGED[0]) == pytest.approx(0, abs=1e-9)
     assert chance(records, ours) < 0.05
+
+
+def test_the_committed_page_is_what_the_committed_records_render_to() -> None:
+    results = Path(__file__).parents[4] / "docs" / "results"
+    ours = our_figures(results / "data" / "fa-protocol")
+    found = render(read_records(results / "data" / "fa-readings"), "docs/results/data/fa-readings", ours)
+    assert (results / "fa-readings.md").read_text() == found
 
 
 def test_a_model_without_blocks_is_the_shallow_baseline(tiny_cifar: Path) -> None:

@@ -92,12 +92,12 @@ def test_a_clean_network_names_nothing():
     assert all(row[5] == "fits" for row in table.rows)
 
 
-def test_a_second_defect_behind_the_first_is_found_by_isolation():
+def test_a_second_defect_behind_the_first_is_found_by_mending_the_first():
     model = VectorNet("bias", 0)
     model.blocks[3][1] = nn.ReLU()
     finding = audit(model)
     assert "'blocks.0.0.mix'" in finding.reason
-    assert any(i.title == "Another module breaks by itself" and i.location == "blocks.3.1" for i in finding.issues)
+    assert any(i.title == "Another module breaks it too" and i.location == "blocks.3.1" for i in finding.issues)
 
 
 def test_restoring_the_guilty_module_restores_the_output():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 from unusual import NOT_REACHED, REACHED, Conv1D, around
 
+import assay
 from assay.errors import InputError
+from assay.protocols import Split
 from assay.rules.feedback.rule import FeedbackAlignment
 from subjects import backprop, gradients
 
@@ -74,6 +77,19 @@ def test_what_cannot_be_reached_is_never_called_complete(name: str, kind: str) -
         model.zero_grad()
         rule.backward(model, x, y)
         assert gradients(model)["0.weight"].any()
+
+
+def test_training_warns_and_a_comparison_refuses() -> None:
+    """``assay.train`` runs the rule, which warns once; benchmark arms set ``refuse_partial``."""
+    task = assay.tasks.digits(seed=0)
+    model = nn.Sequential(nn.Linear(64, 8), NOT_REACHED["W + W.t()"](), nn.Linear(8, 10))
+    with pytest.warns(UserWarning, match="plain backprop") as told:
+        assay.train(model, replace(task, train=Split(task.train.x[:64], task.train.y[:64])), "fa", epochs=1, seed=0)
+    assert len(told) == 1
+    rule = FeedbackAlignment(model)
+    rule.refuse_partial = True
+    with pytest.raises(InputError, match=r"1\.weight"):
+        rule.backward(model, task.train.x[:4], task.train.y[:4])
 
 
 @pytest.mark.parametrize("name", ["W @ W.t()", "W + W.t()"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations, product
+from itertools import combinations, islice, product
 from typing import Any
 
 import torch
@@ -25,6 +25,10 @@ from assay.audits.symmetry.representations.irreps import Irreps
 
 MOST = 64
 """Candidates tried per tensor; more only means features of a very unusual shape."""
+
+
+WRAPPED = 16
+"""Modules inside a module that are asked for the type of their features: a wrapper seldom says it itself."""
 
 
 class Reshaped(Representation):
@@ -206,12 +210,13 @@ def _on_shift(part: str, shape: tuple[int, ...], elements: Elements) -> Iterable
 
 
 def _declared_irreps(module: nn.Module | None, shape: tuple[int, ...], moving: list[str]) -> list[Representation]:
-    """The representation an e3nn module says it has."""
-    if module is None or "linear" not in moving:
+    """The representations an e3nn module, or what it wraps, says it has."""
+    if module is None or "linear" not in moving or not shape:
         return []
-    found: list[Representation] = []
-    for name in ("irreps_out", "irreps_in", "irreps_in1", "irreps_in2"):
-        formula = getattr(module, name, None)
-        if formula is not None and getattr(formula, "dim", None) == shape[-1]:
-            found.append(Irreps(formula, -1))
-    return found
+    found: dict[str, Representation] = {}
+    for part in islice(module.modules(), WRAPPED):
+        for name in ("irreps_out", "irreps_in", "irreps_in1", "irreps_in2"):
+            formula = getattr(part, name, None)
+            if formula is not None and getattr(formula, "dim", None) == shape[-1]:
+                found.setdefault(str(formula), Irreps(formula, -1))
+    return list(found.values())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import nn
 
+from assay.audits.symmetry.explain import signatures
 from assay.audits.symmetry.explain.candidates import moving_parts
 from assay.audits.symmetry.explain.signatures import Signature
 from assay.audits.symmetry.facts import Facts
 from assay.audits.symmetry.locate.localise import Location, Place
+from assay.audits.symmetry.locate.probing import Fits
 from assay.audits.symmetry.representations.base import Invariant
 
 NONLINEAR = (
@@ -77,6 +81,67 @@ def module_cause(facts: Facts, location: Location | None) -> Signature | None:
     if isinstance(module, nn.Linear):
         return _linear(module, location, moving)
     return None
+
+
+SWAPPED = {
+    "own": "what a place adds or weighs stays there when entries are exchanged (a table, a weight per place, a "
+    "sorted list that is not put back)",
+    "between": "exchanging two entries changes those between them: a cumulative or causal operation",
+    "neighbours": "exchanging two entries changes their neighbours in the list: one reads the next or the last one",
+    "first": "only exchanges with the first entry matter: it is treated apart",
+    "last": "only exchanges with the last entry matter: it is treated apart",
+    "one": "only exchanges with one entry matter: it is treated apart",
+}
+
+
+def fitted_cause(facts: Facts, generator: str, location: Location | None) -> Signature | None:
+    """The signature that a fit at the guilty module supports; None if none does: no cause is guessed."""
+    if location is None or location.first is None:
+        return None
+    moving = set(moving_parts(location.elements, location.group))
+    fits, added = facts.places.fits.get(generator), location.first.added
+    if generator.startswith("translation") and "translation" in moving and "linear" not in moving:
+        return signatures.POSITION  # what else could change under translations
+    if fits is None:
+        return None
+    if fits.swaps:
+        how = "a constant per place is added" if added and fits.swaps == "own" else SWAPPED[fits.swaps]
+        return dataclasses.replace(signatures.INDEX, cause=f"{how}; {signatures.INDEX.cause}")
+    if "grid" in moving:
+        return signatures.ADDED if added else _on_grid(fits)
+    if fits.stride:
+        return Signature(
+            "Stride",
+            f"shifts by multiples of {fits.stride} hold and others do not: every {fits.stride}th place is read",
+            "claim shifts by multiples of the stride, or blur before sampling",
+        )
+    if "linear" in moving and "grid" not in moving:
+        return _on_components(fits, added=added, translated="translation" in moving)
+    return None
+
+
+def _on_grid(fits: Fits) -> Signature | None:
+    found = [
+        (fits.gain, "the output is right but for factors that do not depend on the image: a gain per orientation"),
+        (fits.half_turn, "half turns hold and quarter turns do not: the two axes of the image are treated differently"),
+        (fits.linear, "the module is linear: its weights are not exchanged along with the orientations"),
+    ]
+    why = next((text for holds, text in found if holds), None)
+    return None if why is None else dataclasses.replace(signatures.ORIENTATION, cause=why)
+
+
+def _on_components(fits: Fits, *, added: bool, translated: bool) -> Signature | None:
+    if fits.parity:
+        return signatures.PARITY
+    if added:
+        why = "the same vector is added for every input"
+    elif fits.about:
+        why = f"rotations about the {fits.about} axis hold and others do not: this axis is treated apart"
+    elif fits.components:
+        why = "the axes may be exchanged but not turned: components are treated one by one"
+    else:
+        return None
+    return dataclasses.replace(signatures.DIRECTION, cause=f"{why}; a fixed frame enters")
 
 
 def _convolution(module: nn.Module, moving: set[str]) -> Signature:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from torch import nn
 
 from assay.audits.symmetry.explain import signatures
-from assay.audits.symmetry.explain.causes import module_cause
+from assay.audits.symmetry.explain.causes import fitted_cause, module_cause
 from assay.audits.symmetry.explain.signatures import Signature
 from assay.audits.symmetry.facts import EVERYTHING, Facts
 from assay.audits.symmetry.locate.isolate import MOST_MODULES
@@ -153,6 +154,7 @@ def _broken_modules(facts: Facts) -> Iterable[Issue]:
         places.setdefault((where, signature.title), (signature, []))[1].append(generator)
     for (where, _), (signature, generators) in places.items():
         rare = "".join(dict.fromkeys(_rarity(facts, generator) for generator in generators))
+        rare += "".join(dict.fromkeys(_share(facts, generator) for generator in generators))
         found = Signature(
             signature.title, f"{', '.join(generators)}: {signature.cause}{rare}", signature.fix, signature.shown_by
         )
@@ -169,9 +171,7 @@ def _broken_modules(facts: Facts) -> Iterable[Issue]:
 
 
 def _signature(facts: Facts, generator: str, location: Location | None) -> Signature:
-    """The cause from the edge map, the kind of module, and which generators break."""
-    broken = set(facts.broken_generators)
-    holds = set(facts.subject.group().generators()) - broken
+    """The cause from the edge map, the kind of module, and fits at the guilty module; unknown if nothing fits."""
     group = facts.subject.group() if location is None else location.group
     edge = edge_map(location, group) if location is not None else None
     if edge is not None and is_ring(edge):
@@ -181,18 +181,13 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
     by_module = module_cause(facts, location)
     if by_module is not None:
         return by_module
-    if generator.startswith("permutation"):
-        return signatures.INDEX
-    if "grid" in group.parts:
-        added = location is not None and location.first is not None and location.first.added
-        return signatures.ADDED if added else signatures.ORIENTATION
-    if generator == "reflection" and "rotation" in holds:
-        return signatures.PARITY
-    if "translation" in broken:
-        return signatures.POSITION
-    if generator in ("rotation", "reflection") and "rotation" in broken:
-        return signatures.DIRECTION
-    return signatures.UNKNOWN
+    return fitted_cause(facts, generator, location) or signatures.UNKNOWN
+
+
+def _share(facts: Facts, generator: str) -> str:
+    """How much of the error the first module owns, if it is not the only one."""
+    peeled = facts.places.peeled.get(generator, [])
+    return f"; it owns {peeled[0].share:.0%} of the error, see below for the rest" if len(peeled) > 1 else ""
 
 
 def _rarity(facts: Facts, generator: str) -> str:
@@ -207,15 +202,11 @@ def _rarity(facts: Facts, generator: str) -> str:
 
 
 def _further(facts: Facts, generator: str) -> Iterable[Issue]:
-    """Modules behind the first one that break by themselves (method C)."""
-    bad = [one.module for one in facts.places.isolated.get(generator, []) if one.alone is not None and one.alone > 1]
-    location = facts.places.locations.get(generator)
-    first = location.module if location is not None else None
-    for module in list(dict.fromkeys(bad))[:5]:
-        inside = any(other != module and other.startswith(f"{module}.") for other in bad)
-        related = first is not None and (_within(module, first) or _within(first, module))
-        if not inside and not related:
-            yield _issue(facts, signatures.FURTHER, module, "medium", module=module, generator=generator)
+    """Modules that break behind the first one, found by mending those before them."""
+    peeled = facts.places.peeled.get(generator, [])
+    for before, one in itertools.pairwise(peeled):
+        words = {"first": before.module or "the model's own code", "generator": generator, "share": one.share}
+        yield _issue(facts, signatures.FURTHER, one.where, "high", **words)
 
 
 def _size_parity(facts: Facts) -> Iterable[Issue]:
@@ -240,7 +231,9 @@ def _latent(facts: Facts) -> Iterable[Issue]:
         return
     # A wrong backward pass spoils parameter gradients too; then only a break after a change of weights is latent.
     names = [] if facts.backward.wrong_backwards else latent_parameters(facts)
-    retests = [one.condition for one in facts.again.retests if one.broken and one.condition != "train mode"]
+    retests = [
+        one.condition for one in facts.again.retests if one.broken and not one.condition.startswith("train mode")
+    ]
     if not names and not retests:
         return
     weights = dict(facts.subject.model.named_parameters())
@@ -279,7 +272,7 @@ def _differences(facts: Facts) -> Iterable[Issue]:
 
 
 def _train_mode(facts: Facts) -> Iterable[Issue]:
-    if any(one.broken and one.condition == "train mode" for one in facts.again.retests):
+    if any(one.broken and one.condition.startswith("train mode") for one in facts.again.retests):
         where = _first_module(facts, nn.modules.batchnorm._BatchNorm)
         yield _issue(facts, signatures.TRAIN_MODE, where, "medium")
 
@@ -299,10 +292,6 @@ def _vacuous(facts: Facts) -> Iterable[Issue]:
     found = facts.guards.sensitivity
     if found is not None and (found.dead_outputs or found.dead_inputs):
         yield _issue(facts, signatures.VACUOUS, ", ".join([*found.dead_outputs, *found.dead_inputs]), "high")
-
-
-def _within(module: str, other: str) -> bool:
-    return f"{module}.".startswith(f"{other}." if other else "")
 
 
 def _unusual(location: Location | None) -> str:

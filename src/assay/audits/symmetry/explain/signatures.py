@@ -75,7 +75,8 @@ ORIENTATION = Signature(
 )
 UNKNOWN = Signature(
     "Symmetry broken",
-    "no representation carries what this module returns at x to what it returns at gx",
+    "cause unknown: no representation carries what this module returns at x to what it returns at gx, and no known "
+    "pattern fits",
     "review this module against the constraint f(gx) = rho f(x)",
 )
 SIZE_PARITY = Signature(
@@ -165,8 +166,8 @@ MAYBE_WRONG_TEST = Signature(
     "if that is what the model is meant to do, declare {name} as {fits}; otherwise the model returns the wrong type",
 )
 FURTHER = Signature(
-    "Another module breaks by itself",
-    "fed correctly transformed features, {module} alone breaks {generator}",
+    "Another module breaks it too",
+    "with {first} mended, {generator} still breaks here: {share:.0%} of the error is its own",
     "mend it too: it is hidden behind the first one",
 )
 AT_ELEMENT = Signature(

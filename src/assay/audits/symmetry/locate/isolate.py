@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from assay.probe.subject import Leaves, Precision
 from assay.probe.trace import Call, Pass, record
 from assay.probe.values import difference, exact, is_continuous
 
+T = TypeVar("T")
 MOST_MODULES = 80
 """Modules tested by C and D; the rest of a larger model is covered by A and B alone, and its limitations say so."""
 
@@ -39,6 +40,8 @@ class Isolated:
     call: int
     alone: float | None
     restored: float | None
+    relative: float | None = None
+    """The error of the module alone, relative to its output."""
 
 
 def isolate(subject: Subject, leaves: Leaves, element: Elements, group: Group) -> list[Isolated]:
@@ -55,11 +58,12 @@ def isolate(subject: Subject, leaves: Leaves, element: Elements, group: Group) -
     for event in done[:MOST_MODULES]:
         key = (event.module, event.call)
         alone = _quietly(probe.alone, *key)
-        results.append(Isolated(*key, alone, _quietly(probe.restored, *key, moved)))
+        excess, relative = (None, None) if alone is None else alone
+        results.append(Isolated(*key, excess, _quietly(probe.restored, *key, moved), relative))
     return results
 
 
-def _quietly(measure: Callable[..., float | None], *args: Any) -> float | None:
+def _quietly(measure: Callable[..., T | None], *args: Any) -> T | None:
     """None where a module cannot be run alone: it is untested by this method, and shown as such."""
     try:
         return measure(*args)
@@ -77,8 +81,8 @@ class _Probe:
         self.best: Precision = subject.precisions[-1]
         self.modules = {p: dict(subject.twin(p).named_modules()) for p in subject.precisions}
 
-    def alone(self, module: str, number: int) -> float | None:
-        """C: |m(rho h) - rho' m(h)| over rounding, rho and rho' the best fits of inputs and outputs."""
+    def alone(self, module: str, number: int) -> tuple[float, float] | None:
+        """C: |m(rho h) - rho' m(h)| over rounding and over m, rho and rho' the best fits of inputs and outputs."""
         here, there = self.runs[self.best]
         calls = here.calls[module, number], there.calls[module, number]
         reps = [
@@ -90,7 +94,7 @@ class _Probe:
         ):
             return None
         outputs = {p: self._run_alone(p, module, number, reps) for p in self.subject.precisions}
-        worst = 0.0
+        worst = (0.0, 0.0)
         for index, (plain, turned) in enumerate(outputs[self.best]):
             lows = outputs["low"][index] if self.best == "high" else None
             options = self._options(plain, self.modules[self.best][module])
@@ -125,7 +129,7 @@ class _Probe:
         def leave(m: nn.Module, args: Any, output: Any) -> Any:
             nonlocal seen
             seen += 1
-            return _patched(output, patch) if seen == number + 1 else None
+            return patched(output, patch) if seen == number + 1 else None
 
         twin = self.subject.twin(self.best)
         handle = self.modules[self.best][module].register_forward_hook(leave)
@@ -186,7 +190,9 @@ class _Probe:
         size = len(self.runs[self.best][0].outputs[self.subject.tested[0]]) if self.subject.rows else 1
         return size if x.ndim and len(x) % size == 0 else 1
 
-    def _excess(self, rep: Representation, plain: Tensor, turned: Tensor, lows: tuple[Tensor, Tensor] | None) -> float:
+    def _excess(
+        self, rep: Representation, plain: Tensor, turned: Tensor, lows: tuple[Tensor, Tensor] | None
+    ) -> tuple[float, float]:
         carried = rep.act(self.element, plain.unsqueeze(0))[0]
         error = float((turned - carried).norm())
         if lows is None:
@@ -195,7 +201,8 @@ class _Probe:
             bound = float((lows[1] - turned).norm()) + float(
                 (rep.act(self.element, lows[0].unsqueeze(0))[0] - carried).norm()
             )
-        return 0.0 if error == 0 else error / bound if bound else float("inf")
+        size = float(turned.norm()) or 1.0
+        return 0.0 if error == 0 else error / bound if bound else float("inf"), error / size
 
 
 def _leaves(call: Call) -> list[tuple[str, Any]]:
@@ -215,7 +222,8 @@ def _exit(one: Pass, module: str, number: int) -> list[Tensor]:
     return [tensor for _, tensor in event.tensors]
 
 
-def _patched(output: Any, patch: list[Tensor]) -> Any:
+def patched(output: Any, patch: list[Tensor]) -> Any:
+    """The value with its real and complex tensors replaced in order."""
     queue = iter(patch)
     leaves = [
         next(queue).to(leaf.device, leaf.dtype)

@@ -134,7 +134,7 @@ def locate(subject: Subject, generator: str, case: int, rows: list[int], element
         if same in known:
             places.append(dataclasses.replace(known[same], event=event))
             continue
-        place = _test(event, found, lows, elements, group, modules.get(event.module), batch)
+        place = test_event(event, found, lows, elements, group, modules.get(event.module), batch)
         if place is not None:
             places.append(place)
             known[same] = place
@@ -192,7 +192,7 @@ def _same_shapes(a: Event, b: Event) -> bool:
     return [t.shape for _, t in a.tensors] == [t.shape for _, t in b.tensors]
 
 
-def _test(
+def test_event(
     event: Event,
     there: list[Event],
     lows: list[Event | None],
@@ -206,7 +206,7 @@ def _test(
     for index, (_, here) in enumerate(event.tensors):
         if here.ndim == 0 or not all(torch.isfinite(other.tensors[index][1]).all() for other in there):
             continue
-        here_view = _by_input(here, batch)
+        here_view = by_input(here, batch)
         shape = tuple(here_view.shape)
         moved = torch.stack([other.tensors[index][1].reshape(shape) for other in there])
         low = None
@@ -223,7 +223,7 @@ def _unusual(rep: Representation | None) -> bool:
     return isinstance(rep, Conjugate) or (isinstance(rep, Linear) and rep.pseudo)
 
 
-def _by_input(h: Tensor, batch: int) -> Tensor:
+def by_input(h: Tensor, batch: int) -> Tensor:
     """h as [inputs, ...]: nodes merged with the batch are taken apart; what has no batch axis is one input."""
     if len(h) % batch:
         return h.unsqueeze(0)

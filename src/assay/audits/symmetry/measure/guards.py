@@ -283,7 +283,7 @@ def _changed(subject: Subject, index: int, after: Tensor) -> bool:
 
 
 def _other_integers(leaf: Tensor, generator: torch.Generator) -> Tensor | None:
-    """Other integers or booleans of the same kind: the same ones in another order; None if that changes nothing."""
-    order = torch.randperm(leaf.numel(), generator=generator)
-    other = leaf.cpu().reshape(-1)[order].reshape(leaf.shape).to(leaf.device)
+    """Other integers or booleans between the smallest and the largest; None if there is only one of them."""
+    low, high = int(leaf.min()), int(leaf.max())
+    other = torch.randint(low, high + 1, leaf.shape, generator=generator).to(leaf)
     return None if bool((other == leaf).all()) else other

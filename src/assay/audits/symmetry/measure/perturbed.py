@@ -55,7 +55,8 @@ def perturbed(subject: Subject, leaves: Leaves, precision: Precision, *, tag: st
             for leaf in leaves
         ]
         moved = [exact(y) for y in subject.run(nudged, model, subject.dtype(precision))]
-        steps.append([_moved(a, b, subject.rows) for a, b in zip(moved, here, strict=True)])
+        # No output is more precise than its own last bit, even if none of these draws happens to move it.
+        steps.append([_moved(a, b, subject.rows, eps) for a, b in zip(moved, here, strict=True)])
     return [torch.stack(several) for several in zip(*steps, strict=True)]
 
 
@@ -90,7 +91,8 @@ class Floors:
         return JUMP * (here + torch.maximum(here, self.there(index, worst).median(dim=0).values))
 
 
-def _moved(a: Tensor, b: Tensor, rows: bool) -> Tensor:
+def _moved(a: Tensor, b: Tensor, rows: bool, eps: float) -> Tensor:
     if a.shape != b.shape:  # the length of an output hangs on a rounding
         return torch.full((len(b) if rows else 1,), torch.inf, dtype=torch.float64)
-    return norms(difference(a, b).unsqueeze(0), rows)[0]
+    gap, size = difference(a, b), b if b.is_complex() else b.double()
+    return torch.maximum(norms(gap.unsqueeze(0), rows)[0], eps * norms(size.unsqueeze(0), rows)[0])

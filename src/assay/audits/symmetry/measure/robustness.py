@@ -109,7 +109,7 @@ def after_training(
 ) -> Retest | None:
     """After ``steps`` steps towards random targets: what a zero initialisation hides wakes up; None without weights."""
     condition = f"after {steps} training steps"
-    dtype = torch.float64 if subject.high is not None else subject.low_dtype
+    dtype = subject.low_dtype if subject.high is None or subject.given_twin else torch.float64
     model = duplicate(subject.model, dtype=dtype, training=True)
     weights = [p for p in model.parameters() if p.requires_grad]
     if not weights:

@@ -121,6 +121,10 @@ def band(relative: float) -> str:
     return "broken"
 
 
+ACTIONS = {"perfect": "Pass", "excellent": "Pass", "approximate": "Investigate", "broken": "Fix required"}
+"""What the original template advises by the size of an error alone."""
+
+
 def _ratio(errors: torch.Tensor, bound: torch.Tensor) -> float:
     zero = errors == 0
     ratio = torch.where(zero, torch.zeros_like(errors), errors / bound)

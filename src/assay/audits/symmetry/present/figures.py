@@ -15,8 +15,6 @@ from assay.results import Figure, Reference, Series
 
 DOTS = 400
 """Points drawn in a cloud; more say nothing more."""
-SMALLEST = 1e-18
-"""Where an error of exactly 0 is drawn on a log axis."""
 
 
 def figures(facts: Facts) -> list[Figure]:
@@ -39,7 +37,7 @@ def _angles(angles: Tensor, errors: list[Errors]) -> Figure:
     series = []
     for one in errors:
         worst = torch.stack([one.relative[one.element == i].max() for i in range(len(angles))])
-        series.append(Series(name=one.output, x=tuple(degrees), y=tuple(_visible(worst))))
+        series.append(Series(name=one.output, x=tuple(degrees), y=tuple(worst.tolist())))
     return Figure(
         key="error-against-angle",
         question="At which angles does it break?",
@@ -54,8 +52,8 @@ def _angles(angles: Tensor, errors: list[Errors]) -> Figure:
 def _profile(location: Location) -> Figure:
     places = [place for place in location.places if place.event.kind == "exit"]
     steps = tuple(float(i) for i in range(len(places)))
-    error = Series(name="error of the best representation", x=steps, y=tuple(max(p.relative, SMALLEST) for p in places))
-    floor = Series(name="rounding", x=steps, y=tuple(max(p.floor, SMALLEST) for p in places))
+    error = Series(name="error of the best representation", x=steps, y=tuple(p.relative for p in places))
+    floor = Series(name="rounding", x=steps, y=tuple(p.floor for p in places))
     return Figure(
         key=f"depth-{location.generator.replace(' ', '-')}",
         question=f"Where along the depth does {location.generator} break?",
@@ -74,7 +72,7 @@ def _precisions(facts: Facts) -> Figure:
         if test.errors.high is None:
             continue
         errors, step = test.errors, max(1, len(test.errors.low) // DOTS)
-        x, y = (_visible(errors.scaled(one[::step])) for one in (errors.low, errors.best))
+        x, y = (errors.scaled(one[::step]).tolist() for one in (errors.low, errors.best))
         series.append(Series(name=f"{test.generator}, {test.errors.output}", x=tuple(x), y=tuple(y), style="dots"))
     eps = torch.finfo(facts.subject.low_dtype).eps
     return Figure(
@@ -85,7 +83,10 @@ def _precisions(facts: Facts) -> Figure:
         x_scale="log",
         y_scale="log",
         series=tuple(series),
-        references=(Reference(value=eps, label="rounding of the low precision"),),
+        references=(
+            Reference(value=eps, label="rounding of the low precision"),
+            Reference(value=1.0, label="equal in both", axis="diagonal"),
+        ),
         caption="On the diagonal: a real break. Nine decades below it: rounding. Between: a step in low precision.",
     )
 
@@ -100,7 +101,3 @@ def _edge_figure(location: Location, edge: Tensor) -> Figure:
         categories=tuple(str(i) for i in range(edge.shape[1])),
         caption="Mean absolute error per pixel. A ring points to padding, an even picture to the kernel itself.",
     )
-
-
-def _visible(values: Tensor) -> list[float]:
-    return [max(float(v), SMALLEST) for v in values]

@@ -9,7 +9,8 @@ from assay.audits.symmetry.facts import Facts, Test
 from assay.audits.symmetry.locate.localise import Location
 from assay.audits.symmetry.measure.power import power_table
 from assay.audits.symmetry.measure.statistics import rare_bound, summarise
-from assay.audits.symmetry.measure.tolerance import band
+from assay.audits.symmetry.measure.tolerance import ACTIONS, band
+from assay.audits.symmetry.present.layers import guilty, layers_alone
 from assay.results import Measurement, Region, Scalar, Table
 
 
@@ -60,7 +61,10 @@ def tables(facts: Facts) -> list[Table]:
         found.append(power_table(facts))
     if facts.special:
         found.append(_end_to_end("Special elements", facts.special))
-    found += [_layers(facts, location) for location in facts.places.locations.values()]
+    for location in facts.places.locations.values():
+        found.append(_layers(facts, location))
+        found += layers_alone(facts, location)
+    found += guilty(facts)
     found += _gradient_tables(facts)
     if facts.forward.sizes:
         rows = [
@@ -132,6 +136,7 @@ def _end_to_end(title: str, tests: Sequence[Test]) -> Table:
         "error / bound",
         "float64 / low",
         "band",
+        "action",
     )
     rows = []
     for test in tests:
@@ -148,12 +153,13 @@ def _end_to_end(title: str, tests: Sequence[Test]) -> Table:
             test.judgement.excess,
             test.judgement.high_over_low,
             band(low),
+            ACTIONS[band(low)],
         )
         rows.append(row)
     note = (
         "errors relative to the spread of outputs of unrelated inputs; 'error / bound' above 1 cannot be rounding; "
-        "quantiles are of the float64 sample; 'band' is a label by the size of the error in the model's low precision "
-        "and decides nothing"
+        "quantiles are of the float64 sample; 'band' and 'action' are those of the original template, by the size of "
+        "the error in the model's low precision alone, and decide nothing"
     )
     return Table(title=title, columns=columns, rows=tuple(rows), note=note)
 

@@ -52,7 +52,8 @@ def _end_to_end(finding: Finding) -> list[str]:
         lines += [
             "",
             *[
-                f"- {row[0]}, {row[1]}: {row[2]} (max {_number(row[6])}, error / rounding bound {_number(row[8])})"
+                f"- {row[0]}, {row[1]}: {row[2]} (max {_number(row[6])}, error / rounding bound {_number(row[8])}; "
+                f"by size alone: {row[10]}, {row[11]})"
                 for row in table.rows
             ],
         ]
@@ -60,8 +61,15 @@ def _end_to_end(finding: Finding) -> list[str]:
 
 
 def _layers(finding: Finding) -> list[str]:
+    """Each layer alone; of a model that holds, what every layer does to its features."""
     lines: list[str] = []
     for table in finding.tables:
+        if table.title.startswith("Layers alone under "):
+            lines.append(f"Under {table.title.removeprefix('Layers alone under ')}, each layer alone:")
+            for row in table.rows[:LAYERS]:
+                lines += [f"- Layer: {row[0]} ({row[1]})", f"- Error: {_number(row[3])}", f"- Result: {row[4]}"]
+                lines += [f"- Check: {row[5]}"] if row[4] == "FAIL" else []
+    for table in finding.tables if not lines else ():
         if not table.title.startswith("Layers under "):
             continue
         lines.append(f"Under {table.title.removeprefix('Layers under ')}:")

@@ -1,0 +1,225 @@
+"""Would the tests notice? Lines are changed one at a time in a copy, and the tests of their room must fail.
+
+    .venv/bin/python tests/mutation/run.py                    a sample of 300, continued where it was stopped
+    .venv/bin/python tests/mutation/run.py --room stats --sample 40 --minutes 10
+
+Results go to build/mutate/results.jsonl, one line each, keyed by the change and by the source and tests it was made
+in: the same command goes on, an edited file is tried again. Every try is a fork of one process that has imported torch
+and pytest, and nothing of the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = ROOT / "build" / "mutate"
+ROOMS = {
+    "stats": ("tests/unit/stats", "tests/properties"),
+    "rules": ("tests/unit/rules", "tests/unit/learning"),
+    "engine": ("tests/unit/engine",),
+    "probe": ("tests/unit/probe",),
+}
+"""Tests that must notice a change of a room, besides those of changes that once survived."""
+ALWAYS = "tests/unit/test_once_survived.py"
+SWAPS: dict[type, type] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+}
+NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+
+def main() -> int:
+    """Try the sample, tell the kill rate and the survivors; 0 if the rate reaches the limit."""
+    options = _options()
+    chosen = sample(options.room or list(ROOMS), options.sample, options.seed)
+    place = prepare()
+    done = {row["id"]: row for row in recorded()}
+    ends = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
+    _warm()
+    for room in {path.relative_to(ROOT / "src" / "assay").parts[0] for path, index, _ in chosen
+                 if identity(path, index) not in done}:  # fmt: skip
+        if _tests_fail(place, room, options.timeout):
+            raise SystemExit(f"the tests of {room} fail without any change: nothing can be told from them")
+    for number, (path, index, told) in enumerate(chosen, 1):
+        key = identity(path, index)
+        if key in done or time.monotonic() > ends:
+            continue
+        done[key] = {"id": key, "change": told, "killed": killed(place, path, index, options.timeout)}
+        with (WORK / "results.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(done[key]) + "\n")
+        print(f"{number}/{len(chosen)} {'killed' if done[key]['killed'] else 'SURVIVED'} {told}", flush=True)
+    rows = [done[key] for path, index, _ in chosen if (key := identity(path, index)) in done]
+    survivors = [row["change"] for row in rows if not row["killed"]]
+    rate = 1 - len(survivors) / max(1, len(rows))
+    print(f"\n{len(rows)} of {len(chosen)} tried, {rate:.0%} killed; survivors:")
+    print("\n".join(f"  {change}" for change in survivors) or "  none")
+    return int(rate < options.limit)
+
+
+def sample(rooms: list[str], size: int, seed: int) -> list[tuple[Path, int, str]]:
+    """File, number of the change in the file, and the change in words; the same for the same seed and sources."""
+    everything = []
+    for room in rooms:
+        for path in sorted((ROOT / "src" / "assay" / room).rglob("*.py")):
+            changes = enumerate(changes_of(ast.parse(path.read_text(encoding="utf-8"))))
+            everything += [(path, index, f"{path.relative_to(ROOT / 'src' / 'assay')}:{line}: {told}")
+                           for index, (_, line, told) in changes]  # fmt: skip
+    return random.Random(seed).sample(everything, min(size, len(everything)))
+
+
+def changes_of(tree: ast.Module) -> Iterator[tuple[ast.Module, int, str]]:
+    """The tree with one thing changed, the line and the change in words, for every thing that can be changed."""
+    silent = {id(node) for one in ast.walk(tree) for node in _silent(one)}
+    nodes = list(ast.walk(tree))
+    for index, node in enumerate(nodes):
+        if id(node) in silent or not hasattr(node, "lineno"):
+            continue
+        for variant, told in _variants(node):
+            twin = copy.deepcopy(tree)
+            target = list(ast.walk(twin))[index]
+            variant(target)
+            yield ast.fix_missing_locations(twin), node.lineno, told
+
+
+def _variants(node: ast.AST) -> Iterator[tuple]:
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+        new = SWAPS[type(node.ops[0])]
+        yield (lambda n: n.ops.__setitem__(0, new()), f"{type(node.ops[0]).__name__} -> {new.__name__}")
+    elif isinstance(node, ast.BoolOp | ast.BinOp) and type(node.op) in SWAPS:
+        new = SWAPS[type(node.op)]
+        yield (lambda n: setattr(n, "op", new()), f"{type(node.op).__name__} -> {new.__name__}")
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        yield (lambda n: setattr(n, "value", not n.value), f"{node.value} -> {not node.value}")
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield (lambda n: setattr(n, "value", n.value * 2 + 1), f"{node.value} -> {node.value * 2 + 1}")
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES:
+        new = NAMES[node.func.id]
+        yield (lambda n: setattr(n.func, "id", new), f"{node.func.id} -> {new}")
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield (lambda n: setattr(n, "op", ast.UAdd()) or setattr(n, "operand", _truth(n.operand)), "not dropped")
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        yield (lambda n: setattr(n, "value", ast.Constant(None)), f"call dropped: {ast.unparse(node)[:40]}")
+
+
+def _truth(operand: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("bool", ast.Load()), [operand], [])
+
+
+def _silent(node: ast.AST) -> Iterator[ast.AST]:
+    """What no test can notice: annotations, what is raised, and text."""
+    if isinstance(node, ast.Raise | ast.JoinedStr):
+        yield from ast.walk(node)
+    for name in ("annotation", "returns"):
+        if isinstance(part := getattr(node, name, None), ast.AST):
+            yield from ast.walk(part)
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        yield from ast.walk(node)
+
+
+def identity(path: Path, index: int) -> str:
+    """A name of a change that is another one when its source file is another one."""
+    return hashlib.sha256(path.read_bytes() + f"{path.relative_to(ROOT)}#{index}".encode()).hexdigest()[:16]
+
+
+def recorded() -> list[dict]:
+    file = WORK / "results.jsonl"
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def prepare() -> Path:
+    """A copy of sources and tests to be changed at will."""
+    place = WORK / "copy"
+    shutil.rmtree(place, ignore_errors=True)
+    for part in ("src", "tests", "docs", "benchmarks", ".ci", ".github"):
+        shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "Makefile", "constraints.txt", "CHANGELOG.md", "CITATION.cff"):
+        shutil.copy(ROOT / name, place / name)
+    return place
+
+
+def killed(place: Path, path: Path, index: int, timeout: float) -> bool:
+    """Whether the tests of the room fail, or never end, with this one change."""
+    file = place / path.relative_to(ROOT)
+    before = file.read_text(encoding="utf-8")
+    changed = next(tree for number, (tree, _, _) in enumerate(changes_of(ast.parse(before))) if number == index)
+    file.write_text(ast.unparse(changed), encoding="utf-8")
+    try:
+        return _tests_fail(place, path.relative_to(ROOT / "src" / "assay").parts[0], timeout)
+    finally:
+        file.write_text(before, encoding="utf-8")
+
+
+def _tests_fail(place: Path, room: str, timeout: float) -> bool:
+    child = os.fork()
+    if child == 0:
+        _run_tests(place, [ALWAYS, *ROOMS[room]])
+    ends = time.monotonic() + timeout
+    while time.monotonic() < ends:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status != 0
+        time.sleep(0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def _run_tests(place: Path, tests: list[str]) -> None:
+    code = 1
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        os.chdir(place)
+        os.environ["PYTHONPATH"] = str(place / "src")
+        sys.dont_write_bytecode = True
+        sys.path[:] = [str(place / "src"), *(part for part in sys.path if part != str(ROOT / "src"))]
+        import pytest
+
+        there = [one for one in tests if Path(one).exists()]
+        code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not ray", *there]))
+    finally:
+        os._exit(code)
+
+
+def _warm() -> None:
+    """What every try needs and no change can touch."""
+    import hypothesis  # noqa: F401
+    import pytest  # noqa: F401
+    import scipy.special
+    import scipy.stats  # noqa: F401
+    import torch
+
+    torch.set_num_threads(1)
+    for name in [name for name in sys.modules if name.split(".")[0] in ("assay", "assay_ml", "assay_pytest")]:
+        del sys.modules[name]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--room", action="append", choices=list(ROOMS), help="only this room (may be repeated)")
+    parser.add_argument("--sample", type=int, default=300, help="how many changes")
+    parser.add_argument("--seed", type=int, default=0, help="which ones")
+    parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which a try counts as noticed")
+    parser.add_argument("--limit", type=float, default=0.85, help="the share that must be noticed")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
