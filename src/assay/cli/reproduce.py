@@ -76,6 +76,8 @@ def reproduce_command(
         plan = plans.penalty_plan(arch, lambdas or plans.LAMBDAS, used, penalised)
     else:
         plan = plans.whole_plan(arch, used, length, penalised)
+    if data is not None:
+        plans.make_cells((), data=str(data))  # missing files are said before a folder is made
     with session(out=out, workers=workers, data=data, engine=engine, address=address, store=store) as at_work:
         run, records = plans.reproduce(
             plan, data=at_work.settings.data, artifacts=str(artifacts) if artifacts else None, place=at_work.place,
