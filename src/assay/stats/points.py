@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from statistics import stdev
 from typing import Any, Literal
 
 from assay.results import Evidence, Finding, Interval, Measurement, Verdict
 from assay.stats.decision import score
+from assay.stats.intervals import deviation
 
 BOUNDARY = 50.0
 
@@ -56,5 +56,5 @@ def _scale(decided: Measurement) -> float | None:
     edge = low if low is not None else high
     if edge is None:
         return None
-    spread = stdev(decided.values) if len(decided.values) > 1 else 0.0
+    spread = deviation(decided.values) if len(decided.values) > 1 else 0.0
     return abs(edge) or spread or abs(decided.value or 0.0) or None
