@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 2
 CRASHED = 4
-INTERRUPTED = 130
+SIGNALLED = 128
 NOBODY_READS = 141
 
 
@@ -22,18 +22,21 @@ def main() -> None:
     """Run the command line; the exit code is a verdict only if there is one.
 
     An error of the user is one line on stderr and 2. A crash is a traceback and 4, since Python's own 1 means FAIL
-    here; an interruption is 130, and output that nobody reads any more is 141, as shells have it.
+    here; an interruption is 130 (by SIGTERM 143, by SIGHUP 129), and output that nobody reads any more is 141, as
+    shells have it.
     """
-    from assay.cli import common
+    from assay.cli import common, standing
     from assay.cli.root import Interrupted, NobodyReads
     from assay.errors import AssayError
 
+    standing.prepare()
     try:
         _app()()
     except AssayError as error:
         _leave(f"assay: {error}", USAGE_ERROR)
     except (Interrupted, KeyboardInterrupt):
-        _leave("\nassay: stopped; finished cells, if any, are kept: the same command goes on from there", INTERRUPTED)
+        _leave("\nassay: stopped; finished cells, if any, are kept: the same command goes on from there",
+               SIGNALLED + standing.stopped_by)
     except NobodyReads:
         common.forget_reader()
         raise SystemExit(NOBODY_READS) from None

@@ -47,7 +47,7 @@ def audit_run_command(
     say_run(found, place / "index.html")
     for finding in found.findings:
         for table in finding.tables if not finding.passed else ():
-            for row in table.rows[:5]:
+            for row in table.rows[:3]:
                 console().print(f"  {finding.name}: " + " | ".join(map(str, row[:4])), markup=False)
     raise typer.Exit(found.verdict.exit_code)
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 
 from assay.engine.estimate import CostModel
 from assay.engine.grouping import as_group, bundle, split
@@ -43,7 +44,7 @@ def execute(
     """
     costs = store.costs()
     with store.claims() as claims:
-        plan = _Plan(cells, store, claims, costs, notify, executor.places if grouping else None)
+        plan = _Plan(cells, store, claims, costs, notify, executor.places, grouping)
         try:
             yield from plan.fill()
             while plan.unfinished:
@@ -97,15 +98,17 @@ class _Plan:
 
     def __init__(
         self, cells: Iterable[Cell], store: Store, claims: Claims, costs: CostModel,
-        notify: Callable[[CellEvent], None], places: Callable[[], int] | None,
+        notify: Callable[[CellEvent], None], places: Callable[[], int], grouping: bool,
     ) -> None:
         self._ahead = iter(cells)
         self._store = store
         self._claims = claims
         self._costs = costs
         self._notify = notify
-        self._places = places
-        self._seen: set[str] = set()
+        self._places = cache(places)
+        self._grouping = grouping
+        self._seen: set[bytes] = set()
+        """Keys drawn so far, as bytes: a million of them are all that is kept of a plan of a million cells."""
         self._held = 0
         """Cells waiting here, loose or in pieces of work."""
         self._loose: list[Cell] = []
@@ -129,8 +132,8 @@ class _Plan:
             fresh = []
             for cell in drawn:
                 self._notify(CellEvent("planned", cell))
-                if cell.key not in self._seen:
-                    self._seen.add(cell.key)
+                if (key := bytes.fromhex(cell.key)) not in self._seen:
+                    self._seen.add(key)
                     fresh.append(cell)
             for cell, stored in zip(fresh, self._store.get_all(cell.key for cell in fresh), strict=True):
                 if stored is None:
@@ -145,7 +148,9 @@ class _Plan:
         """Cells and groups of cells for the executor, the longest first, each claimed just before it is given out."""
         while self._loose or self._waiting:
             self._bundle()
-            pieces = [heapq.heappop(self._waiting)[2] for _ in range(min(self._claims.together, len(self._waiting)))]
+            # No more at once than can be run at once: what one driver claims, another cannot run.
+            count = min(self._claims.together, self._places(), len(self._waiting))
+            pieces = [heapq.heappop(self._waiting)[2] for _ in range(count)]
             some = [cell for piece in pieces for cell in piece]
             self._held -= len(some)
             taken = self._claims.take_all([cell.key for cell in some])
@@ -196,9 +201,8 @@ class _Plan:
         """Put the cells that came to wait into pieces of work."""
         if not self._loose:
             return
-        groupable = self._places is not None and any(cell.together is not None for cell in self._loose)
         pieces: Sequence[tuple[Cell, ...]] = [(cell,) for cell in self._loose]
-        if groupable and self._places is not None:
+        if self._grouping and any(cell.together is not None for cell in self._loose):
             pieces = bundle(self._loose, places=self._places())
         self._loose = []
         for piece in pieces:

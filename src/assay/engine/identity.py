@@ -72,6 +72,15 @@ def named_modules(value: Any) -> set[str]:
     return {module for each in value for module in named_modules(each)}
 
 
+def own_roots(modules: Iterable[str]) -> list[str]:
+    """The top-level modules, besides Assay, of all code that ``modules`` reach and that counts by content.
+
+    They are what must be sent along to a machine where only packages are installed.
+    """
+    files = closure_of(modules).files
+    return sorted({_root(name.partition("/")[0]) for name, digest in files.items() if digest != "absent"} - {"assay"})
+
+
 @dataclass(frozen=True)
 class Closure:
     """All code reachable from some modules: ``files`` by content, ``packages`` imported besides, and how it was seen.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from assay.protocols import Budget, Cell, Executor, Outcomes, Together, Trial, W
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
 from assay.seeding import seeds_of
+from assay.studies.arms.brought import Here
 from assay.studies.measure import CELL, TOGETHER, trial_of
 from assay.studies.study import Place, Planned, Question, Study, ends_badly, make_run, never
 
@@ -52,7 +54,7 @@ def verify(
         except Exception as error:  # a track that cannot say what it wants to run is an ERROR, and the others finish
             unplanned[str(track.number)] = _unplanned(track, error)
     study = Study(tuple(questions), stop=ends_badly if fail_fast else never)
-    answers = study.answer(Place(store, executor, workers, grouping, watcher))
+    answers = study.answer(Place(store, executor or _here(chosen), workers, grouping, watcher))
     found = unplanned | {key: findings[0] for key, findings in answers.findings.items()}
     rerun = f"--budget {budget} --seeds {len(seed_list)} --seed {seed}"
     finished = [
@@ -70,6 +72,12 @@ def verify(
         seconds=answers.seconds, budget=budget,
         config={"budget": budget, "seeds": list(seed_list), **answers.facts},
     )
+
+
+def _here(tracks: Iterable[Track]) -> Executor | None:
+    """This process, for claims made where no other could import them: a notebook, a prompt, ``python -c``."""
+    typed = any(track.module == "__main__" for track in tracks) and not hasattr(sys.modules["__main__"], "__file__")
+    return Here() if typed else None
 
 
 def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
@@ -131,7 +139,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
                 together=_together(track, trial, siblings(trial)) if siblings else None,
-                **checked_needs({"timeout": track.timeout, **(resources(trial) if resources else {})}),
+                **{**checked_needs({"timeout": track.timeout}), **checked_needs(resources(trial) if resources else {})},
             )
         )
     if not cells:

@@ -183,3 +183,11 @@ def test_a_changed_helper_runs_the_cells_again_and_a_reloaded_track_too(
     write(stale_helper__dot__py="value = 1\n", stale_track__dot__py=track + "SCALE = 1\n")
     assert answer() == "x is 1"
     assert len(list((tmp_path / "cells").glob("??/*.json"))) == 3, "the old code's answer is found again, not redone"
+
+
+def test_what_a_plugin_imports_of_its_own_travels_with_it(write: Write) -> None:
+    write(idplug__dot__py="def f():\n    import idplug_helper\n    import numpy",
+          idplug_helper__dot__py="from idplugpack.deep import x", idplugpack__in__deep__dot__py="x = 1",
+          idplugpack__in____init____dot__py="from assay.errors import AssayError")
+    sent = set(identity.own_roots(["idplug"]))
+    assert {"idplug", "idplug_helper", "idplugpack"} <= sent and not sent & {"assay", "numpy"}

@@ -112,3 +112,15 @@ def _write(data: bytes) -> None:
         with contextlib.suppress(OSError):
             if str(link.readlink()).startswith("pipe:"):
                 os.write(int(link.name), data)
+
+
+def surrogate(payload: dict[str, Any]) -> dict[str, Any]:
+    raise ValueError("half a pair: \ud800")
+
+
+def wordless(payload: dict[str, Any]) -> dict[str, Any]:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    raise Wordless

@@ -254,7 +254,8 @@ def test_each_arm_of_the_penalty_track_is_what_its_name_says(monkeypatch: pytest
     for trial in body.trials("quick", (0,)):
         with monkeypatch.context() as patch:
             patch.setattr(credit_training, "train_arm",
-                          lambda name, seed, *, penalty, arm=trial.arm: asked.setdefault(arm, (name, penalty)) and {})
+                          lambda name, seed, *, penalty, budget, arm=trial.arm: asked.setdefault(
+                              arm, (name, penalty)) and {})
             body.measure(trial)
     assert asked == {"plain": ("dfa", 0.0), "penalised": ("dfa", credit_penalty.PENALTY), "frozen": ("frozen", 0.0),
                      "control: backprop": ("backprop", 0.0), "control: block FA": ("fa", 0.0)}

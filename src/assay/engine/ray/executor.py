@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from assay.engine.identity import own_roots
 from assay.engine.ray.node import as_job, run_on_node, versions
 from assay.engine.workers.local import RETRIES
 from assay.engine.workers.process import result_of
@@ -38,9 +39,10 @@ class RayExecutor:
     At most ``workers`` cells (all the cluster's cores by default), and as many again queued, are with Ray at a time:
     the plan itself stays with the driver. A cell whose Ray worker or node is lost is tried ``retries`` times more. One
     that asks for more than any node has waits ``patience`` seconds for an autoscaler to bring a larger one, no longer.
-    ``modules`` are packages or modules besides Assay whose code travels with the job; with ``ship=False`` nothing
-    travels and every node must have the same wheel. Either way each worker checks Python, torch and the source of Assay
-    against the driver's before it runs anything.
+    ``modules`` are packages or modules besides Assay whose code travels with the job, and with them what they import of
+    their own; ``working_dir`` is a folder that travels too (data, modules loaded by computed names). With
+    ``ship=False`` nothing travels and every node must have the same wheel. Either way each worker checks Python, torch
+    and the source of Assay against the driver's before it runs anything.
     """
 
     address: str | None = None
@@ -49,6 +51,7 @@ class RayExecutor:
     patience: float = 60.0
     modules: tuple[str, ...] = ()
     ship: bool = True
+    working_dir: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     """More arguments of ``ray.init``."""
 
@@ -133,8 +136,10 @@ class RayExecutor:
             return {"env_vars": {**variables, "PYTHONPATH": paths}}
         if not self.ship:
             return {"env_vars": variables}
-        names = dict.fromkeys(["assay", *(name.partition(".")[0] for name in self.modules)])
-        return {"env_vars": variables, "py_modules": [_source(name) for name in names]}
+        roots = [name.partition(".")[0] for name in self.modules]
+        names = dict.fromkeys(["assay", *roots, *own_roots(["assay", *self.modules])])
+        sent: dict[str, Any] = {"env_vars": variables, "py_modules": [_source(name) for name in names]}
+        return sent if self.working_dir is None else {**sent, "working_dir": self.working_dir}
 
 
 class _Flight:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from assay.engine.store.files import Journal, cannot_write, inside, write_atomically
+from assay.engine.store.patience import patiently
 from assay.errors import AssayError, MissingExtra, expected
 
 Item = TypeVar("Item")
@@ -155,39 +156,50 @@ class ObjectStore:
             raise AssayError(f"{url} does not refuse to create an object twice; two drivers could not share it")
 
     def read(self, name: str) -> bytes | None:
+        where = self._path(name)
         try:
-            data: bytes = self._files.cat_file(self._path(name))
+            data: bytes = patiently(lambda: self._files.cat_file(where), what=f"read {where}")
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise AssayError(f"cannot read {where}: {error}; the same command continues the run") from None
         return data
 
     def write(self, items: Mapping[str, bytes]) -> None:
-        def put(item: tuple[str, bytes]) -> None:
-            try:
-                self._files.pipe_file(self._path(item[0]), item[1])
-            except OSError as error:
-                where = self._path(item[0])
-                raise AssayError(f"cannot write {where}: {error}; the same command continues the run") from None
-
-        self.map(put, items.items())
+        self.map(lambda item: self.note(*item), items.items())
 
     def note(self, name: str, data: bytes) -> None:
-        self._files.pipe_file(self._path(name), data)
+        where = self._path(name)
+        try:
+            patiently(lambda: self._files.pipe_file(where, data), what=f"write {where}")
+        except OSError as error:
+            raise AssayError(f"cannot write {where}: {error}; the same command continues the run") from None
 
     def create(self, name: str, data: bytes) -> bool:
-        with self._lock:  # fsspec's memory store checks and writes in two steps
-            try:
-                self._files.pipe_file(self._path(name), data, mode="create")
-            except FileExistsError:
-                return False
-        return True
+        where = self._path(name)
+        tried = 0
+
+        def put() -> bool:
+            nonlocal tried
+            tried += 1
+            with self._lock:  # fsspec's memory store checks and writes in two steps
+                self._files.pipe_file(where, data, mode="create")
+            return True
+
+        try:
+            return patiently(put, what=f"create {where}")
+        except FileExistsError:
+            # A request whose answer was lost may have been carried out: then the object there is our own.
+            return tried > 1 and self.read(name) == data
 
     def delete(self, name: str) -> None:
+        where = self._path(name)
         with contextlib.suppress(FileNotFoundError):
-            self._files.rm_file(self._path(name))
+            patiently(lambda: self._files.rm_file(where), what=f"delete {where}")
 
     def names(self, prefix: str) -> Iterator[str]:
-        for path in sorted(self._files.find(self._path(prefix))):
+        where = self._path(prefix)
+        for path in sorted(patiently(lambda: self._files.find(where), what=f"list {where}")):
             name = str(path)[len(self._root):].strip("/")
             if not name.rpartition("/")[2].startswith("."):
                 yield name

@@ -38,7 +38,11 @@ class WorkerProcess:
 
     def __init__(self, *, forking: bool = True, heavy: bool = False) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:
+            self._output.close()
+            raise
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
         environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         environment[IN_WORKER] = _main_script() or os.environ.get(IN_WORKER, "")
@@ -49,11 +53,16 @@ class WorkerProcess:
         with theirs:
             options = f"forking={forking}, heavy={heavy}"
             program = f"from assay.engine.workers.template import main; main({theirs.fileno()}, {options})"
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", program, *sys.argv[1:]],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
-                env=environment, start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", program, *sys.argv[1:]],
+                    pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
+                    env=environment, start_new_session=True,
+                )
+            except OSError:  # too few descriptors, too little memory
+                ours.close()
+                self._output.close()
+                raise
         ours.setblocking(False)
         self._channel = ours
         self._received = bytearray()

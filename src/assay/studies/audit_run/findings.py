@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +37,8 @@ def judge_finding(traced: Traced, store: Store) -> Finding:
         found = differences(page, traced.again())
         again = Check(name=CHECKS[1], verdict=Verdict.PASS, reason="the same verdict and the same numbers")
         if found:
-            reason = f"{len(found)} things on the page are not what the cells say: {found[0].what}"
+            first, more = found[0], f", and {len(found) - 1} more" if len(found) > 1 else ""
+            reason = f"{first.what}: the page says {first.page}, the cells say {first.cells}{more}"
             # With cells missing the decision cannot come out the same; that is no contradiction yet.
             worst = Verdict.INCONCLUSIVE if missing else Verdict.FAIL
             again = Check(name=CHECKS[1], verdict=worst, reason=reason)
@@ -88,9 +90,15 @@ def judge_sample(traced: Sequence[Traced], compared: Sequence[Compared], *, shar
         check = Check(name="sample", verdict=Verdict.INCONCLUSIVE, reason=f"no cell was computed again: {why}")
         return _concluded("cells computed again", claim, [check], (), name="sample")
     interval = stats.binomial_interval(len(different), len(compared)) if len(compared) > 1 else None
+    sampled = f"a random sample of {there} stored cells"
     measured = Measurement(
-        name="cells that came out differently", value=len(different) / len(compared), unit="1", n=len(compared),
-        interval=interval, region=Region(high=0.0), note=f"a random sample of {there} stored cells",
+        name="cells that came out differently", value=float(len(different)), unit="cells", n=len(compared),
+        region=Region(high=0.0), note=sampled,
+    )
+    # Beside the claim, not part of it: what the sample says of the cells outside it.
+    of_all = Measurement(
+        name="share of all cells that would", value=len(different) / len(compared), n=len(compared), interval=interval,
+        note=sampled,
     )
     elsewhere = sum(each.elsewhere for each in compared)
     how = f"{len(compared)} of {there} cells were computed again"
@@ -106,7 +114,7 @@ def judge_sample(traced: Sequence[Traced], compared: Sequence[Compared], *, shar
     check = Check(name="sample", verdict=verdict, reason=reason)
     finding = _concluded("cells computed again", claim, [check], (_table(compared, note),), name="sample")
     return finding.model_copy(update={
-        "measurements": (measured,), "headline": measured.name,
+        "measurements": (measured, of_all), "headline": measured.name,
         "limitations": (f"The sample was drawn with seed {seed}; cells outside it were not computed again.",
                         "Values that are times or memory are not compared."),
     })
@@ -121,7 +129,8 @@ def overview(findings: Sequence[Finding]) -> Figure:
         told = {check.name: shade.get(check.verdict, 0.0) for check in finding.checks}
         grid.append(tuple(told.get(name, 0.5) for name in CHECKS))
     return Figure(
-        key="audit", question="Which finding holds under which check?", kind="heatmap", categories=CHECKS,
+        key="audit", question="Which finding holds under which check?", kind="heatmap",
+        categories=("cells", "verdict", "controls", "seeds", "plan", "page"),
         row_names=tuple(f"{'' if f.number is None else f.number} {f.name}".strip() for f in rows), grid=tuple(grid),
         caption="1: holds; 0.5: cannot be told here; 0: does not hold.",
     )
@@ -210,5 +219,11 @@ def _concluded(
 
 def _first_lines(written: str, anew: str, most: int = 5) -> list[tuple[str, str]]:
     pairs = zip(written.splitlines(), anew.splitlines(), strict=False)
-    found = [(one.strip()[:160], other.strip()[:160]) for one, other in pairs if one != other][:most]
+    plain = [(_plain(one), _plain(other)) for one, other in pairs if one != other]
+    found = [(one, other) for one, other in plain if one != other][:most]
     return found or [(f"{len(written)} characters", f"{len(anew)} characters")]
+
+
+def _plain(line: str) -> str:
+    """A line as a reader sees it, without its markup."""
+    return " ".join(re.sub(r"<[^>]*>?", " ", line).split())[:160]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CELL = "assay.studies.reproduce.methods:train_cell"
 METHODS = ("backprop", "fa-block", "dfa-block")
 """The published table: feedback alignment at block boundaries."""
+SOURCE_NAMES = {"bp": "backprop", "fa": "fa-block", "dfa": "dfa-block"}
+"""What the source calls them: its command lines run as they are."""
 LAMBDAS = (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
 EPOCHS, PENALTY_EPOCHS = 100, 30
 TIMEOUT = 24 * 3600.0
@@ -40,7 +42,7 @@ def methods_plan(
     settings = []
     for seed in seeds:
         for method in methods:
-            kind, _, level = with_level(method).partition("-")
+            kind, _, level = with_level(SOURCE_NAMES.get(method, method)).partition("-")
             options: dict[str, Any] = {"method": "bp" if kind == "backprop" else kind, "level": level or "block"}
             settings.append(Setting(**options, arch=arch, seed=seed, epochs=epochs))
     return settings
