@@ -155,7 +155,8 @@ def bootstraps(repeats: int) -> list[tuple[str, float, float, float]]:
 
 def page(repeats: int, table: list[tuple[float, int, int, dict[Structure, Rates]]]) -> str:
     """The committed page."""
-    worst = max((rate.crossed_pass, m, i, s, structure) for m, i, s, by in table for structure, rate in by.items())
+    rows = [(rate.crossed_pass, m, i, s, structure) for m, i, s, by in table for structure, rate in by.items()]
+    worst = max(rows, key=lambda row: row[0])
     error = math.sqrt(ALPHA * (1 - ALPHA) / repeats)
     every = [rate.crossed_pass for *_, by in table for rate in by.values()]
     lines = [
