@@ -11,7 +11,7 @@ Each part enters with its own quantile, half^2 = t_seeds^2 V_seeds + t_items^2 V
 seeds where one number of degrees of freedom for the sum does not. Answers differ on few items, and few say little of
 their own number; so neither part may fall below what the edge under test itself demands (a score test: to have a gap of
 g at all, items must differ), with one item added on which every seed differs. The interval holds every gap that is not
-rejected. Calibrated by ``benchmarks/evidence.py``, see docs/results/evidence.md.
+rejected. ``benchmarks/evidence.py`` calibrates it.
 """
 
 from __future__ import annotations
