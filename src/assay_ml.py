@@ -6,6 +6,7 @@ distribution, which nobody else has, and imports nothing of the package before i
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -19,7 +20,8 @@ def main() -> None:
     if (other := hidden_by()) is not None:
         sys.stderr.write(f"assay: given {other}; expected the package of the distribution assay-ml. {DO_THIS}\n")
         raise SystemExit(2)
-    from assay.cli import main as command
+    # By a name put together: what the command line consists of is no part of what a cell's result depends on.
+    command = importlib.import_module(".".join(("assay", "cli"))).main
 
     command()
 

@@ -71,6 +71,8 @@ def undeclared(sources: Iterable[str], known: set[str], own: set[str]) -> set[st
 
 def test_what_the_tests_import_is_in_the_extra_that_make_test_installs() -> None:
     files = [path for folder in ("tests", "docs", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    # A worker with a leading underscore runs in an environment that its benchmark makes itself.
+    files = [path for path in files if not path.name.startswith("_dependence")]
     own = {path.stem for path in files} | {path.parent.name for path in files} | {"assay", "assay_ml", "assay_pytest"}
     assert undeclared((path.read_text(encoding="utf-8") for path in files), declared("test", PROJECT), own) == set()
 

@@ -58,8 +58,8 @@ class Parity:
         return [*arms, *(Trial(arm, seed, budget) for seed in seeds[:CONTROL_SEEDS] for arm in BAD)]
 
     def siblings(self, trial: Trial) -> str | None:
-        """Seeds of an arm can be trained side by side; a reversed rule and the floors cannot."""
-        return None if trial.arm in (FLOORS, FLIPPED) else trial.arm
+        """Seeds trained by backprop go side by side to the same bits; those of a relaxation do not, and go alone."""
+        return trial.arm if trial.arm == BACKPROP else None
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The best of the learning rates on validation, and its test accuracy."""
@@ -74,6 +74,8 @@ class Parity:
         """The same for several seeds of one arm."""
         from assay.tasks import digits
 
+        if len(trials) > 1 and self.siblings(trials[0]) is None:
+            return [self.measure(trial) for trial in trials]
         tasks = [digits(seed=trial.seed) for trial in trials]
         chosen = trials[0].arm not in (SHUFFLED, FLIPPED) and trials[0].budget != "smoke"
         rates = LEARNING_RATES if chosen else LEARNING_RATES[:1]

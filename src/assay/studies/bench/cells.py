@@ -27,7 +27,7 @@ SHUFFLED = "control: shuffled labels"
 FLOORS = "floors"
 NARROW = 128
 """``energy_mlp.population.WIDEST``, written out so that a driver does not load torch; a test keeps them equal."""
-SIDE_BY_SIDE = ("backprop/mlp", "eqprop/mlp")
+SIDE_BY_SIDE = ("backprop/mlp",)
 """Arms whose seeds can be trained as one batched program; whether they are is up to ``train_many`` and the engine."""
 CELL = "assay.studies.bench.cells:measure_cell"
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from assay import stats
 from assay.errors import expected
-from assay.protocols import ACCURACY, Budget, Metric, Outcomes
+from assay.protocols import ACCURACY, Budget, Metric, Outcome, Outcomes, Trial
 from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
 from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
@@ -65,6 +65,14 @@ class Evidence:
                 found.records.setdefault(what, {})[outcome.trial.seed] = outcome.record
         found.margin = in_units(margin, found)
         return found
+
+    def outcomes_of(self, *arms: str) -> Outcomes:
+        """What became of the trials of some arms; records that came without outcomes are outcomes all the same."""
+        if self.outcomes.all:
+            return Outcomes(tuple(outcome for outcome in self.outcomes if outcome.trial.arm in arms))
+        return Outcomes(tuple(
+            Outcome(Trial(arm, seed, self.budget), record) for arm in arms for seed, record in self.of(arm).items()
+        ))
 
     def told(self, values: Sequence[float]) -> list[float]:
         """Scores as they are told: accuracies in per cent, errors as they are."""
@@ -152,9 +160,16 @@ def decide(evidence: Evidence, arm: Arm, past: Past = NO_PAST) -> Finding:
         seeds=seeds,
         seconds=evidence.seconds.get(arm.name, 0.0) + evidence.seconds.get(baseline.name, 0.0),
     )
-    both = Outcomes(tuple(o for o in evidence.outcomes if o.trial.arm in (arm.name, baseline.name)))
+    both = evidence.outcomes_of(arm.name, baseline.name)
     ran = past.ran(both, arms=(), controls=controls)
     return stats.enforce(finding, kind="statistical", ran=ran)
+
+
+def equals(evidence: Evidence, first: str, second: str) -> stats.Decision:
+    """How two arms stand to each other as equals, whatever else is claimed of them."""
+    ours, theirs = evidence.of(first), evidence.of(second)
+    seeds, mine, others = paired(ours, theirs, evidence.metric.key)
+    return _compare(evidence, first, mine, others, seeds, "parity", _answers(ours, theirs))
 
 
 def not_measured(task: str, arm: Arm, *, margin: float | str, reason: str) -> Finding:

@@ -97,7 +97,7 @@ def test_a_healthy_rule_passes_and_the_run_carries_everything_a_reader_needs(her
     assert {c.kind for c in finding.controls} == {"known-good", "known-bad"}
     assert finding.rerun.startswith("assay bench blobs --rules eqprop")
     assert found.config["settings replaced"] == SMALL
-    assert Run.from_json(found.to_json()) == found
+    assert Run.from_json(found.to_json()).findings == found.findings
 
 
 def test_a_rule_with_a_flipped_gradient_does_not_pass(
