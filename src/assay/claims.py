@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from assay import stats
 from assay.errors import expected
@@ -24,7 +24,7 @@ from assay.registry import Track, registry
 from assay.results import Control, Finding, Measurement, Verdict
 from assay.studies.arms import Arm, arms
 from assay.studies.bench.asked import Asked, asked_tasks
-from assay.studies.bench.cells import REFERENCE, RESTARTED, SHUFFLED, Work, as_cell, measure_cell, plan_task
+from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED, Work, as_cell, measure_cell, plan_task
 from assay.studies.bench.decide import Claim, Evidence, claimed, decide, equals
 
 BROKEN = "control: the rule turned uphill"
@@ -94,6 +94,8 @@ class Trained:
     arm: Arm
     asked: Asked
     options: Mapping[str, Any]
+    floors: ClassVar[tuple[str, ...]] = (FLOORS,)
+    """Arms measured once for all seeds."""
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -180,7 +180,9 @@ def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...], past: Past 
         finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
     controls = stats.judged_controls(track.body, outcomes)
-    ran = past.ran(outcomes, arms=stats.control_arms(track.body), controls=controls)
+    # Arms that are no subject of the claim (controls, floors measured once) do not decide which seeds are finished.
+    aside = (*stats.control_arms(track.body), *getattr(track.body, "floors", ()))
+    ran = past.ran(outcomes, arms=aside, controls=controls)
     finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
     if any(outcome.trial.budget == "smoke" for outcome in outcomes):
         finding = stats.first_look(finding, kind=track.kind)

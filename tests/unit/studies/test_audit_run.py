@@ -14,7 +14,7 @@ from assay.engine import Store, StoredCell
 from assay.errors import InputError
 from assay.registry import registry
 from assay.reports import save_report
-from assay.results import Finding, Run, Verdict, load_run
+from assay.results import Control, Finding, Run, Verdict, load_run
 from assay.studies.audit_run import audit_run, find_store
 from assay.studies.verification import verify
 
@@ -73,8 +73,8 @@ def test_a_better_verdict_and_better_numbers_than_the_cells_give_are_found(run: 
     lie(run, verdict=finding.verdict, measurements=(measured.model_copy(update={"value": 1e-3}),))
     found = audited(run)["audited"]
     assert failed(found) == {"decided again"} and found.tables[0].rows[0][0] == measured.name
-    lie(run, measurements=(measured,), controls=(*finding.controls, finding.controls[0].model_copy(
-        update={"name": "control: never run"})))
+    never = Control(name="control: never run", kind="known-bad", expected="FAIL", observed="FAIL", separated=True)
+    lie(run, measurements=(measured,), controls=(*finding.controls, never))
     assert "was not run" in str(audited(run)["audited"].tables[0].rows)
 
 

@@ -21,14 +21,14 @@ def test_seeds_measured_together_have_the_records_of_seeds_measured_apart(
     assert body.measure_together(trials) == [body.measure(trial) for trial in trials]
 
 
-def test_floors_and_reversed_rules_go_alone_and_arms_never_mix() -> None:
+def test_seeds_of_backprop_alone_go_together() -> None:
     from assay.studies.verification import plan
 
     cells = plan(registry.find(2), "quick", (42, 43, 44))
     families: dict[str, set[str]] = {}
     for cell in cells:
         if cell.together is None:
-            assert cell.payload["arm"] in (parity.FLOORS, parity.FLIPPED)
+            assert cell.payload["arm"] != parity.BACKPROP
         else:
             families.setdefault(cell.together.family, set()).add(cell.payload["arm"])
-    assert sorted(map(len, families.values())) == [1] * 5
+    assert list(families.values()) == [{parity.BACKPROP}]
