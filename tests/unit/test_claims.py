@@ -70,7 +70,7 @@ def test_parity_tells_a_healthy_rule_from_a_broken_one(tmp_path: Any) -> None:
 
 
 def test_solving_needs_enough_seeds_and_better_needs_a_gap(tmp_path: Any) -> None:
-    claims.solves(9502, "solved", rule=Rule, task=blobs, model=net, score=60, rate=0.3, settings=QUICK)
+    claims.solves(9502, "solved", rule=Rule, task=blobs, model=net, score=60, rate=0.2, settings=QUICK)
     claims.better(9503, "superior", rule=Rule, task=blobs, model=net, margin=5, settings=QUICK)
     assert verdict_of(9502, tmp_path).verdict is Verdict.PASS
     assert verdict_of(9503, tmp_path).verdict is Verdict.FAIL
