@@ -7,8 +7,8 @@ import re
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\w)", flags=re.I)
 CLOSE = 0.1
 """Another processor sums in another order, and a training drifts apart from there: results agree to about a tenth."""
-SMALL = 1e-2
-"""Below this a number is an error or a p value, and only its order of magnitude means anything."""
+SMALL, LARGE = 1e-2, 1e3
+"""Below and above these a number is an error, a p value or a ratio to rounding: its order of magnitude counts."""
 
 
 def differences(shown: str, printed: str) -> list[str]:
@@ -34,9 +34,9 @@ def same(shown: str, printed: str) -> bool:
 
 
 def near(a: float, b: float) -> bool:
-    """Within a tenth, or both small and of one order of magnitude."""
+    """Within a tenth, or both far from one and of one order of magnitude."""
     size, other = sorted((abs(a), abs(b)))
-    if other < SMALL:
+    if other < SMALL or size > LARGE:
         return size * 30 >= other or other < 1e-6
     return abs(a - b) <= CLOSE * max(other, 0.1)
 

@@ -16,11 +16,21 @@ FLAGS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
 )  # fmt: skip
 
+MARGIN = 12
+LOOK = """
+document.querySelectorAll('figure details').forEach(d => d.remove());
+const target = document.querySelector(arguments[0]), m = arguments[1];
+for (let e = target; e; e = e.parentElement) if (e.tagName === 'DETAILS') e.open = true;
+const r = target.getBoundingClientRect(), x = Math.max(r.x + scrollX - m, 0), y = Math.max(r.y + scrollY - m, 0);
+return {x, y, width: Math.min(r.width + 2 * m, innerWidth - x), height: r.height + 2 * m};
+"""
+"""Where the wanted element is, once what folds it away is open; tables of numbers under a picture are left out."""
+
 
 class Camera:
     """A browser that photographs files; ``apt install chromium chromium-driver``."""
 
-    def __init__(self, *, width: int = 1000, scale: float = 1.5) -> None:
+    def __init__(self, *, width: int = 1200, scale: float = 1.25) -> None:
         self.width, self.scale = width, scale
 
     def __enter__(self) -> Self:
@@ -58,10 +68,7 @@ class Camera:
     def take(self, page: Path, selector: str, image: Path, *, most: int = 1100) -> None:
         """Save the first element of ``page`` that the selector names; of a tall one the upper part."""
         self.driver.get(page.resolve().as_uri())
-        self.driver.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
-        box = self.driver.execute_script(
-            "const r = document.querySelector(arguments[0]).getBoundingClientRect();"
-            "return {x: r.x + scrollX, y: r.y + scrollY, width: r.width, height: r.height}", selector)
+        box = self.driver.execute_script(LOOK, selector, MARGIN)
         clip = {**box, "height": min(box["height"], most), "scale": 1}
         shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
         image.parent.mkdir(parents=True, exist_ok=True)
