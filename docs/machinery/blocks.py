@@ -96,7 +96,7 @@ def _shell(line: str, folder: Path, page: Path, block: Block) -> str:
     if line.startswith(NOT_HERE):
         return ""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "PATH": path, "COLUMNS": "88", "NO_COLOR": "1", "PYTHONPATH": str(folder)}
     done = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1, 3):
         raise SystemExit(f"{page}:{block.line}: {line}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")

@@ -37,8 +37,12 @@ def _folder(folder: str, pages: Mapping[str, str], named: set[str]) -> list[Any]
     below = sorted({page.removeprefix(f"{folder}/").split("/")[0] for page in inside} - {p.split("/")[-1] for p in own})
     index = [page for page in own if page.endswith("/index.md")]
     rest = sorted(set(own) - set(index), key=lambda page: (_order(pages[page]), _title(pages[page])))
-    sections = [{name: _folder(f"{folder}/{name}", pages, named)} for name in below]
+    sections = [{_section(f"{folder}/{name}", pages): _folder(f"{folder}/{name}", pages, named)} for name in below]
     return [*index, *({_title(pages[page]): page} for page in rest), *sections]
+
+
+def _section(folder: str, pages: Mapping[str, str]) -> str:
+    return _title(pages.get(f"{folder}/index.md", "")) or folder.rsplit("/", 1)[1]
 
 
 def _named(nav: Any) -> list[str]:

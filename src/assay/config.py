@@ -40,7 +40,7 @@ class Settings:
     address: str | None = None
     """Address of the Ray cluster; one is started here if it is not given."""
     store: str | None = None
-    """Folder or address where finished cells are kept; ``assay-runs/cells`` if it is not given."""
+    """Folder or address of finished cells; ``cells`` in the folder of the report if it is not given."""
     plugins: tuple[str, ...] = ()
     """Modules with claims of your own, imported before a command looks a claim up."""
     trust: tuple[str, ...] = ()
