@@ -64,7 +64,8 @@ def _sets(subject: Subject, draw: Draw, budget: float | None) -> list[tuple[int,
         return []
     results = []
     for count in sorted({2, size // 2, size - 1, size + 1, 2 * size} - {0, 1, size}):
-        changed = resized(leaves, subject.inputs, part, size, count, torch_generator(subject.seed, "sizes", count))
+        generator = torch_generator(subject.seed, "sizes", count)
+        changed = resized(leaves, subject.inputs, part=part, size=size, count=count, generator=generator)
         if changed is not None:
             other = dataclasses.replace(subject, cases=[changed], _base={})
             results.append((count, tested(other, f"{SETS} {count}", draw, {}, budget)))
@@ -72,7 +73,7 @@ def _sets(subject: Subject, draw: Draw, budget: float | None) -> list[tuple[int,
 
 
 def resized(
-    leaves: Leaves, reps: list[Representation], part: str, size: int, count: int, generator: torch.Generator
+    leaves: Leaves, reps: list[Representation], *, part: str, size: int, count: int, generator: torch.Generator
 ) -> Leaves | None:
     """The inputs with ``count`` entries instead of ``size``; entries that are added are noisy copies without edges.
 
