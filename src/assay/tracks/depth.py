@@ -22,7 +22,7 @@ from assay.tracks.shared.records import Record, paired, recorded
 
 EQPROP, BACKPROP = "eqprop", "backprop"
 TWIN, STATES, FROZEN = "control: backprop in another order", "control: difference of states", "control: frozen body"
-HIDDEN, WIDTH, GAMMA, EPOCHS, RATE = 16, 32, 0.1, 12, 1e-3
+HIDDEN, WIDTH, GAMMA, EPOCHS, RATE = 16, 32, 0.1, 12, 2e-3
 GAIN = 3**0.5
 """Times PyTorch's initialisation: unit gain, with which a signal crosses sixteen tanh layers."""
 MARGIN, COSINE = 2.0, 0.99
