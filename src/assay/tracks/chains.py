@@ -95,8 +95,7 @@ class DeepChains:
             subject=f"{DEPTH} random layers of width {WIDTH}, spectral norm 1, biases of size 0.1",
             told="Share of the signal that arrives: "
             + ", ".join(f"{arm} {fmean(values):.2g}" for arm, values in last.items())
-            + ". Spectral norm 1 bounds the largest direction; all others shrink at every layer, with tanh even "
-              "faster.",
+            + ". Spectral norm 1 bounds the largest direction; all others shrink at every layer, with or without tanh.",
             figure=Figure(key="signal-by-layer", question="Does an activation keep the signal alive?", x_label="layer",
                           y_label="share of the difference left", y_scale="log", series=series,
                           references=(Reference(value=KEPT, label="claimed"),)),

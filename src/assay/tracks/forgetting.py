@@ -60,11 +60,10 @@ class Forgetting:
         model: Any = energy.feedforward() if trial.arm == BACKPROP else energy
         rule: Any = Backprop() if trial.arm == BACKPROP else recipe.resting()
         if trial.arm != NEVER:
-            recipe.learn(model, task if trial.arm == TOGETHER else old, rule, trial, epochs=EPOCHS)
+            result = recipe.learn(model, task if trial.arm == TOGETHER else old, rule, trial, epochs=EPOCHS)
         learned = _among(model, old.test, OLD)
-        if trial.arm == TOGETHER:
-            return Memory(learned=learned, kept=learned, new=_among(model, new.test, NEW), loss=learned).stored()
-        result = recipe.learn(model, new, rule, trial, epochs=EPOCHS, order=1)
+        if trial.arm != TOGETHER:
+            result = recipe.learn(model, new, rule, trial, epochs=EPOCHS, order=1)
         return Memory(
             learned=learned, kept=_among(model, old.test, OLD), new=_among(model, new.test, NEW), loss=result.final_loss
         ).stored()

@@ -69,6 +69,8 @@ class EnergyOutOfDistribution:
         order = torch.randperm(64, generator=torch_generator(trial.seed, "pixels"))
         new = recipe.classes_only(whole, range(8, 10)).test.x
 
+        drawn = torch_generator(trial.seed, "score")
+
         def strangeness(x: Tensor) -> Any:
             with torch.no_grad():
                 if trial.arm == ENERGY:
@@ -78,7 +80,7 @@ class EnergyOutOfDistribution:
                     return -model(x).softmax(1).amax(1)
                 if trial.arm == NEIGHBOUR:
                     return torch.cdist(x, task.train.x).amin(1)
-                return torch.rand(len(x), generator=torch_generator(trial.seed, "score", len(x)))
+                return torch.rand(len(x), generator=drawn)
 
         known = strangeness(task.test.x)
         return Separation(
