@@ -11,10 +11,10 @@ from assay.studies.bench.rest import rest_of
 if TYPE_CHECKING:
     from assay.stats import Decision
     from assay.studies.arms import Arm
-    from assay.studies.bench.decide import Evidence
+    from assay.studies.bench.measured import Measured
 
 
-def limitations(evidence: Evidence, arm: Arm, decision: Decision) -> tuple[str, ...]:
+def limitations(evidence: Measured, arm: Arm, decision: Decision) -> tuple[str, ...]:
     """What a row does not show; that it was far from rest comes first."""
     rest = rest_of(evidence.of(arm.name))
     notes = [rest.limitation] if rest is not None and rest.limitation else []
