@@ -95,8 +95,7 @@ def _shell(line: str, folder: Path, page: Path, block: Block) -> str:
     """What a command printed. Verdicts other than PASS are answers (1, 3), not failures of the page."""
     if line.startswith(NOT_HERE):
         return ""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "COLUMNS": "88", "NO_COLOR": "1", "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "COLUMNS": "88", "NO_COLOR": "1", "PYTHONPATH": str(folder)}
     done = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1, 3):
         raise SystemExit(f"{page}:{block.line}: {line}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
@@ -147,6 +146,8 @@ def main() -> None:
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--check", action="store_true", help="compare, write nothing; exit 1 if a page is stale")
     options = parser.parse_args()
+    # A reader's environment is activated: the programs of this Python come first.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     wrong: list[str] = []
     for page in (page.resolve() for page in options.pages):
         text = page.read_text(encoding="utf-8")

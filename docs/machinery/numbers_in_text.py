@@ -11,6 +11,10 @@ SMALL, LARGE = 1e-2, 1e3
 """Below and above these a number is an error, a p value or a ratio to rounding: its order of magnitude counts."""
 
 
+DURATION = re.compile(r"\d+(?:\.\d+)? (?:h \d+ min|min \d+ s|min|s|ms)\b")
+"""How long it took says something about the machine only."""
+
+
 def differences(shown: str, printed: str) -> list[str]:
     """One line for each line that differs by more than another machine explains.
 
@@ -29,7 +33,7 @@ def same(shown: str, printed: str) -> bool:
     """Whether two lines say the same."""
     if _words(shown) != _words(printed):
         return False
-    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
+    pairs = zip(NUMBER.findall(DURATION.sub("", shown)), NUMBER.findall(DURATION.sub("", printed)), strict=True)
     return all(near(float(a), float(b)) for a, b in pairs)
 
 
@@ -46,4 +50,5 @@ def _lines(text: str) -> list[str]:
 
 
 def _words(line: str) -> str:
+    line = DURATION.sub("a time", line)
     return " ".join(NUMBER.sub("#", line).split())
