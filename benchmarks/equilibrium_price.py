@@ -155,10 +155,10 @@ def layered(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
 def convolution(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
     """A small convolutional network, as EnergyConv and as EnergyNet of an ordinary nn.Sequential."""
     lines = ["## Small convolution, 16 and 32 maps of 3 x 3, pooling by 2, batch 64", "",
-             "Backprop is that of the network as it is usually written, then with its weights stored channels last, which "
-             "torch runs faster.", "",
-             "| model | pooling | gamma | sweeps | time / backprop (limit 2.3) | / backprop, channels last | error | cosine "
-             "|", "|---|---|---|---|---|---|---|---|"]
+             "Backprop is that of the network as it is usually written, then with weights stored channels last, which is "
+             "faster.", "",
+             "| model | pooling | gamma | sweeps | time / backprop (limit 2.3) | / backprop, channels last | error "
+             "| cosine |", "|---|---|---|---|---|---|---|---|"]
     images, labels = x.view(-1, 1, 28, 28), y
     for pooling, gamma in (("average", 0.03), ("max", 0.01)):
         def sequential(pooling: str = pooling) -> nn.Sequential:
@@ -170,7 +170,8 @@ def convolution(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
                                      nn.Linear(1568, 10))
 
         models: dict[str, Callable[[], Any]] = {
-            "EnergyConv": lambda pooling=pooling, gamma=gamma: EnergyConv((1, 28, 28), [16, 32], pooling=pooling, gamma=gamma),
+            "EnergyConv": lambda pooling=pooling, gamma=gamma: EnergyConv((1, 28, 28), [16, 32], pooling=pooling,
+                                                                           gamma=gamma),
             "EnergyNet": lambda make=sequential, gamma=gamma: EnergyNet(make(), gamma=gamma),
         }
         last = sequential().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
