@@ -155,8 +155,8 @@ def layered(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
 def convolution(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
     """A small convolutional network, as EnergyConv and as EnergyNet of an ordinary nn.Sequential."""
     lines = ["## Small convolution, 16 and 32 maps of 3 x 3, pooling by 2, batch 64", "",
-             "Backprop is that of the network as it is usually written, then with weights stored channels last, which is "
-             "faster.", "",
+             "Backprop is that of the network as it is usually written, then with weights stored channels last, which "
+             "is faster.", "",
              "| model | pooling | gamma | sweeps | time / backprop (limit 2.3) | / backprop, channels last | error "
              "| cosine |", "|---|---|---|---|---|---|---|---|"]
     images, labels = x.view(-1, 1, 28, 28), y
