@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from equilibrium_training import RECORDS, SETTINGS, Setting, agreement, feedforward
+from equilibrium_training import RECORDS, SETTINGS, Setting, agreement
 from torch import Tensor, nn
 
 from assay import tasks
@@ -113,9 +113,9 @@ def contract_row(setting: Setting, x: Tensor, y: Tensor, found: dict[str, Any] |
     def bounded() -> None:
         gradient()
         for hook in hooks:
-            hook()  # type: ignore[call-arg]
+            hook()
 
-    calls = {"backprop": step(feedforward(setting.model(0)), Backprop(), inputs, targets), "ep": bounded}
+    calls = {"backprop": step(setting.model(0).feedforward(), Backprop(), inputs, targets), "ep": bounded}
     price = over(interleaved(calls, rounds=rounds), "ep", "backprop")
     bound = "none" if setting.bound is None else f"{setting.bound:g}"
     feedback = "" if setting.bound is None else f"{setting.gamma * setting.bound**2:.2g}"

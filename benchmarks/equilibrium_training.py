@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from assay import tasks
 from assay.models import EnergyConv, EnergyMLP
@@ -99,7 +99,7 @@ def trained(setting: Setting, arm: str, seed: int, task: Any) -> dict[str, float
     model = setting.model(seed)
     shape = (-1, 784) if setting.hidden else (-1, 1, 28, 28)
     x, y = task.train.x.view(shape), task.train.y
-    net = model if arm == "ep" else feedforward(model)
+    net = model if arm == "ep" else model.feedforward()
     rule: Any = EqProp(sweeps=setting.sweeps) if arm == "ep" else Backprop()
     optimiser = setting.optimiser(model) if arm == "ep" else torch.optim.Adam(net.parameters(), lr=1e-3)
     batches = math.ceil(len(x) / BATCH)
@@ -130,16 +130,6 @@ def agreement(model: Any, x: Tensor, y: Tensor) -> tuple[float, float]:
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, true, strict=True)]
     cosines = [float((a * b).sum() / (a.norm() * b.norm())) for a, b in zip(found, true, strict=True)]
     return max(errors), min(cosines)
-
-
-def feedforward(model: Any) -> nn.Module:
-    """The network without feedback, with the very weights of ``model``."""
-    if isinstance(model, EnergyMLP):
-        return model.feedforward()
-    stack: list[nn.Module] = []
-    for layer in model.layers:
-        stack += [layer, nn.MaxPool2d(2) if model.pooling == "max" else nn.AvgPool2d(2), nn.Hardtanh(0, 1)]
-    return nn.Sequential(*stack, nn.Flatten(), model.output)
 
 
 @torch.no_grad()

@@ -85,7 +85,7 @@ def keep_bounded(
     held = [(weight, _first_directions(weight)) for weight in weights]
 
     @torch.no_grad()
-    def scale_back(*_: object) -> None:
+    def scale_back(*called_with: object) -> None:
         for weight, directions in held:
             matrix = weight.flatten(1)
             for _ in range(PASSES):
@@ -103,7 +103,8 @@ def keep_bounded(
 @torch.no_grad()
 def _first_directions(weight: Tensor) -> Tensor:
     """The leading right singular vectors of a matrix, from which the iteration starts."""
-    return torch.linalg.svd(weight.flatten(1), full_matrices=False)[2][:BLOCK].mT.contiguous()
+    right: Tensor = torch.linalg.svd(weight.flatten(1), full_matrices=False)[2]
+    return right[:BLOCK].mT.contiguous()
 
 
 def _decomposed(weight: Tensor) -> SpectralNorm:

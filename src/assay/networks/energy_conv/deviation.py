@@ -131,7 +131,7 @@ def deviation_gradient(
     below_sum: Tensor | None = None
     for layer, units in enumerate(deviation):
         weighted = _weighted(units, factors)
-        total = weighted if phases == 1 else weighted.unflatten(0, (phases, -1)).sum(0)
+        total = weighted if phases == 1 else torch.unflatten(weighted, 0, (phases, -1)).sum(0)
         if layer == 0:
             weight = links.slope(0, total, images, winners[0])
         else:
@@ -151,4 +151,4 @@ def _weighted(units: Tensor, factors: Sequence[float]) -> Tensor:
     if len(factors) == 1:
         return units * factors[0]
     scales = torch.tensor(factors, dtype=units.dtype, device=units.device).view(-1, 1, 1, 1, 1)
-    return (units.unflatten(0, (len(factors), -1)) * scales).flatten(0, 1)
+    return (torch.unflatten(units, 0, (len(factors), -1)) * scales).flatten(0, 1)

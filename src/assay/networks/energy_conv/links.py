@@ -39,7 +39,7 @@ class Links:
             return Pooled(functional.conv2d(below, kernel, bias, stride=2, padding=self.padding), None)
         maps = functional.conv2d(below, kernel, bias, padding=self.padding)
         drive, winners = functional.max_pool2d(maps, 2, return_indices=True)
-        return Pooled(drive, cast(Tensor, winners))
+        return Pooled(drive, winners)
 
     def bare(self, layer: int, below: Tensor, winners: Tensor | None) -> Tensor:
         """P(w * d) at fixed winners: what a deviation of the maps below does to the drive."""
