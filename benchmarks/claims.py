@@ -95,7 +95,9 @@ def _kept(finding: Finding, found: Run) -> dict[str, Any]:
 
 def picture(figure: Figure) -> str:
     """The figure as an SVG file that stands alone: its style inside, on white, legend by name at the columns."""
-    colours = "".join(f".s{i}{{stroke:{c}}}.end.s{i}{{fill:{c};stroke:none}}.s{i}.bars{{fill:{c}}}" for i, c in enumerate(COLOURS))
+    colours = "".join(
+        f".s{i}{{stroke:{c}}}.end.s{i}{{fill:{c};stroke:none}}.s{i}.bars{{fill:{c}}}" for i, c in enumerate(COLOURS)
+    )
     svg = str(draw(figure, identifier=figure.key))
     head, _, body = svg.partition(">")
     head = re.sub(r'viewBox="0 0 (\d+) (\d+)"', lambda m: f'viewBox="-10 0 {int(m[1]) + 40} {m[2]}"', head)
