@@ -40,6 +40,12 @@ def console() -> Console:
             self.quiet = True
             forget_reader()
 
+        def _check_buffer(self) -> None:
+            try:
+                super()._check_buffer()
+            except OSError:  # a full disk, a terminal that is gone: what cannot be said does not stop what is computed
+                self.on_broken_pipe()
+
     piped = not sys.stdout.isatty()
     width = PIPED_WIDTH if piped and "COLUMNS" not in os.environ else None
     return Patient(highlight=False, soft_wrap=piped, width=width, no_color="NO_COLOR" in os.environ or None)

@@ -142,7 +142,7 @@ class Store:
 
     def ledger(self) -> Ledger:
         """Which seeds of which claims were planned and looked at."""
-        return Ledger(self._backend)
+        return Ledger(self._backend, self._keys)
 
     def costs(self) -> CostModel:
         """How long cells took, as earlier drivers of this store recorded it; empty if there is no readable record."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from assay.engine import Store
 from assay.engine.store.cells import StoredCell
 from assay.engine.store.plans import StoredPlan
-from assay.errors import AssayError
+from assay.errors import FOREIGN, AssayError
 from assay.protocols import BUDGETS, Cell, Outcome, Outcomes, Trial
 from assay.registry import registry
 from assay.results import Evidence, Finding, Measurement, Run
@@ -83,7 +83,7 @@ def trace(run: Run, finding: Finding, store: Store) -> Traced:
         return Traced(finding, obstacle=f"{here}; the run has '{finding.name}', budget '{run.budget}'")
     try:
         asked = question(track, next(budget for budget in BUDGETS if budget == run.budget), finding.seeds)
-    except Exception as error:
+    except FOREIGN as error:
         return Traced(finding, obstacle=f"its trials cannot be planned here: {type(error).__name__}: {error}")
     kept = store.read_plan(str(run.config.get("plan", "")))
     keys = [each.cell.key for each in asked.planned]
