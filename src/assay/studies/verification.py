@@ -187,7 +187,9 @@ def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...], past: Past 
     # Arms that are no subject of the claim (controls, floors measured once) do not decide which seeds are finished.
     aside = (*stats.control_arms(track.body), *getattr(track.body, "floors", ()))
     ran = past.ran(outcomes, arms=aside, controls=controls)
-    finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
+    finished = {outcome.trial.seed for outcome in outcomes if outcome.record is not None}
+    described = _describe(track, finding, tuple(seed for seed in seeds if seed in finished), seconds)
+    finding = stats.enforce(described, kind=track.kind, ran=ran)
     if any(outcome.trial.budget == "smoke" for outcome in outcomes):
         finding = stats.first_look(finding, kind=track.kind)
     return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})
