@@ -17,7 +17,8 @@ from assay.studies.arms import Arm, arms
 from assay.studies.arms.brought import executor_for
 from assay.studies.bench.asked import Asked, asked_tasks, live_things, unavailable
 from assay.studies.bench.cells import CELL, as_cell, plan_task
-from assay.studies.bench.decide import Evidence, decide, not_measured, share_of
+from assay.studies.bench.decide import decide, not_measured
+from assay.studies.bench.measured import Measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.studies.looks import NO_PAST
 from assay.studies.study import Decide, Place, Planned, Question, Study, make_run
@@ -88,8 +89,9 @@ def bench(
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
     heatmap = gap_heatmap(evidence, asked)
+    shown = _config(evidence, asked, seeds=seed_list, margin=margin, settings=settings, absent=absent)
     typed = {"tasks": list(map(_typed, wanted)), **_spelled(asked)}
-    config = {**_config(evidence, asked, seed_list, margin, settings, absent), "asked": typed, **answers.facts}
+    config = {**shown, "asked": typed, **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
         identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
@@ -136,9 +138,9 @@ class Matrix:
         """The arms that are judged."""
         return [arm for arm in self.asked if arm != arm.baseline]
 
-    def gather(self, task: Asked, outcomes: Outcomes) -> Evidence:
+    def gather(self, task: Asked, outcomes: Outcomes) -> Measured:
         """The outcomes of a task, as its decisions read them."""
-        return Evidence.of_outcomes(outcomes, task=task.name, budget=self.budget, margin=self.margin, seeds=self.seeds,
+        return Measured.of_outcomes(outcomes, task=task.name, budget=self.budget, margin=self.margin, seeds=self.seeds,
                                     metric=task.metric)
 
     def question(self, task: Asked) -> Question:
@@ -154,7 +156,7 @@ class Matrix:
                         **_claims(task.name, self.compared, self.budget, self.settings))
 
 
-def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Evidence]) -> Decide:
+def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Measured]) -> Decide:
     """The decision on every arm of a task, each with the looks at its own claim."""
     return lambda outcomes, past: [
         decide(gather(outcomes), arm, past.get(claim_of(task, arm), NO_PAST)) for arm in compared
@@ -218,7 +220,7 @@ def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: flo
 
 
 def _config(
-    evidence: Mapping[str, Evidence], asked: Sequence[Arm], seeds: Sequence[int], margin: float | str,
+    evidence: Mapping[str, Measured], asked: Sequence[Arm], *, seeds: Sequence[int], margin: float | str,
     settings: Mapping[str, Any] | None, absent: Mapping[str, str],
 ) -> dict[str, Any]:
     from assay.studies.arms import chosen
