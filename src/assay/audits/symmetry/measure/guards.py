@@ -189,9 +189,10 @@ def sensitivity(subject: Subject) -> Sensitivity:
         except Exception:  # the model refuses the changed input: then it certainly reads it
             reacts[subject.input_names[place] or "input"] = tuple(subject.output_names[i] for i in subject.tested)
             continue
-        reacts[subject.input_names[place] or "input"] = tuple(
-            subject.output_names[i] for i in subject.tested if _changed(subject, i, after[i])
-        )
+        found = tuple(subject.output_names[i] for i in subject.tested if _changed(subject, i, after[i]))
+        if found or is_continuous(leaf):
+            # Labels that happen not to matter (one species of atoms) take nothing from what the others show.
+            reacts[subject.input_names[place] or "input"] = found
     return Sensitivity(reacts, tuple(subject.output_names[i] for i in subject.tested), complete)
 
 
