@@ -57,8 +57,9 @@ def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[
     if not samples:
         raise expected("at least one molecule", given="an empty list")
     first = samples[0]
+    call: Callable[[nn.Module, Any], Any] | None = None
     if hasattr(first, "get_positions"):
-        subject, cases, call = _with_calculator(model, samples)
+        subject, cases = _with_calculator(model, samples)
     elif isinstance(first, Mapping):
         subject, cases, call = model, [dict(one) for one in samples], _as_dict
     elif hasattr(first, "to_dict"):
@@ -122,7 +123,7 @@ class Calculated(nn.Module):
         return {name: torch.as_tensor(np.asarray(one)).to(positions.dtype) for name, one in found.items()}
 
 
-def _with_calculator(model: Any, samples: list[Any]) -> tuple[nn.Module, list[dict[str, Tensor]], None]:
+def _with_calculator(model: Any, samples: list[Any]) -> tuple[nn.Module, list[dict[str, Tensor]]]:
     calculator = model if hasattr(model, "get_potential_energy") else None
     if calculator is None:
         raise expected(
@@ -140,7 +141,7 @@ def _with_calculator(model: Any, samples: list[Any]) -> tuple[nn.Module, list[di
             "numbers": torch.as_tensor(one.get_atomic_numbers()),
         }
         cases.append({**case, "cell": torch.as_tensor(np.asarray(one.cell))} if periodic else case)
-    return Calculated(calculator, samples[0].copy()), cases, None
+    return Calculated(calculator, samples[0].copy()), cases
 
 
 def _as_dict(model: nn.Module, batch: Any) -> Any:
