@@ -151,8 +151,11 @@ def mace_batches(count: int) -> list[dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize("planted", [False, True])
-def test_nequip(planted: bool) -> None:
+def test_nequip(planted: bool, request: pytest.FixtureRequest) -> None:
     needs("nequip.model")
+    default = torch.get_default_dtype()
+    needs("nequip.utils.global_state").set_global_state()  # which sets the default dtype
+    request.addfinalizer(lambda: torch.set_default_dtype(default))
     model = needs("nequip.model").NequIPGNNModel(
         seed=1,
         model_dtype="float32",

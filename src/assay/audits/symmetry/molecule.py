@@ -66,9 +66,10 @@ def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[
         subject, cases, call = model, [_tensors_of(one) for one in samples], _as_graph(model, first)
     else:
         raise expected("ASE atoms, a PyG graph or a dict of tensors", given=type(first).__name__)
+    guessed = guess(cases[0])
     first_result = _first_outputs(subject, cases[0], call)
     unread = _unread(subject, cases[0], call, first_result)
-    inputs = {name: invariant() if name in unread else rep for name, rep in guess(cases[0]).items()}
+    inputs = {name: invariant() if name in unread else rep for name, rep in guessed.items()}
     found = outputs if outputs is not None else guess_outputs(first_result, _nodes(cases[0]))
     spec = Symmetry(E(3) * S(), inputs=inputs, outputs=found, batch=None)
     finding = audit_symmetry(subject, cases, spec, **{"call": call, **options})  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from assay.audits.symmetry.edges import EDGES
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.layout import Coupling
@@ -190,8 +191,8 @@ def sensitivity(subject: Subject) -> Sensitivity:
             reacts[subject.input_names[place] or "input"] = tuple(subject.output_names[i] for i in subject.tested)
             continue
         found = tuple(subject.output_names[i] for i in subject.tested if _changed(subject, i, after[i]))
-        if found or is_continuous(leaf):
-            # Labels that happen not to matter (one species of atoms) take nothing from what the others show.
+        if found or (is_continuous(leaf) and rep.parts != {EDGES}):
+            # Labels that do not matter (one species of atoms) and spare fields of edges take nothing from the others.
             reacts[subject.input_names[place] or "input"] = found
     return Sensitivity(reacts, tuple(subject.output_names[i] for i in subject.tested), complete)
 
