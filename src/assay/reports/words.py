@@ -115,16 +115,22 @@ def sized(value: float | None, interval_: Interval | None) -> str:
     >>> wide = Interval(low=93.94, high=95.86, confidence=0.95, method="t")
     >>> sized(94.9012, wide), sized(94.9012, None)
     ('94.9', '94.9')
+    >>> small = Interval(low=6.04e-16, high=6.842e-16, confidence=0.95, method="t")
+    >>> sized(6.374e-16, small), sized(small.low, small)
+    ('6.37e-16', '6.04e-16')
     """
     if value is None or interval_ is None or not all(map(math.isfinite, (value, interval_.low, interval_.high))):
         return number(value)
     width = interval_.high - interval_.low
     largest = max(abs(value), abs(interval_.low), abs(interval_.high))
-    if not width > 0 or not 1e-3 <= largest < 1e6 or width < largest * 1e-6:
+    if not width > 0 or width < largest * 1e-6:
         return number(value)
-    decimals = max(0, 1 - math.floor(math.log10(width)))
-    text = f"{value:.{decimals}f}"
-    return text.removeprefix("-") if not float(text) else text
+    # Very small and very large numbers of one interval share the power of ten of its farther end.
+    power = 0 if 1e-3 <= largest < 1e6 else math.floor(math.log10(largest))
+    decimals = max(0, 1 - math.floor(math.log10(width / 10.0**power)))
+    text = f"{value / 10.0**power:.{decimals}f}"
+    text = text.removeprefix("-") if not float(text) else text
+    return f"{text}e{power:+03d}" if power and float(text) else text
 
 
 def centre(measurement: Measurement) -> str:

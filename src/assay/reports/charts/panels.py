@@ -14,28 +14,38 @@ from assay.reports.charts.svg import join, pretty, short, tag
 from assay.reports.words import number
 from assay.results import Figure, Panel
 
-WIDTH, GAP, TOP = 460, 12, 22
+WIDTH, GAP, TOP = 920, 14, 22
+LEAST_HEIGHT = 28
+"""A vector is one row of pixels; thinner than this it is a line."""
 BLUE, WHITE, ORANGE = (28, 90, 146), (247, 247, 245), (184, 92, 0)
 
 
 def panels(figure: Figure) -> tuple[int, Markup]:
-    """The height of the drawing and its marks: every panel on the same scale, blue below zero and orange above."""
+    """The height of the drawing and its marks: blue below zero and orange above, panels of one scale alike."""
     shown = [panel for panel in figure.panels if panel.grid and panel.grid[0]]
     if not shown:
         return 60, tag("text", "no pictures", class_="tick", x=WIDTH / 2, y=34, text_anchor="middle")
-    side = (WIDTH - GAP * (len(shown) - 1)) / len(shown)
-    values = [value for panel in shown for row in panel.grid for value in row if math.isfinite(value)]
-    limit = max((abs(value) for value in values), default=1.0) or 1.0
+    side = min(240.0, (WIDTH - GAP * (len(shown) - 1)) / len(shown))
+    limits = {panel.scale: _limit([other for other in shown if other.scale == panel.scale]) for panel in shown}
+    heights = [min(1.5 * side, max(LEAST_HEIGHT, side * len(panel.grid) / len(panel.grid[0]))) for panel in shown]
     marks = []
-    for k, panel in enumerate(shown):
+    for k, (panel, height) in enumerate(zip(shown, heights, strict=True)):
         x = k * (side + GAP)
         marks.append(tag("text", short(panel.name, max(4, int(side / 6))), class_="tick", x=x, y=13))
-        picture = f"data:image/png;base64,{base64.b64encode(_png(panel.grid, limit)).decode()}"
+        picture = f"data:image/png;base64,{base64.b64encode(_png(panel.grid, limits[panel.scale])).decode()}"
         marks.append(
-            tag("image", href=picture, x=x, y=TOP, width=side, height=side, preserveAspectRatio="none", class_="panel")
+            tag(
+                "image", href=picture, x=x, y=TOP, width=side, height=height, preserveAspectRatio="none", class_="panel"
+            )
         )
-        marks.append(tag("text", f"largest {_largest(panel)}", class_="tick", x=x, y=TOP + side + 14))
-    return round(TOP + side + 22), join(*marks)
+        marks.append(tag("rect", x=x, y=TOP, width=side, height=height, class_="panel-edge"))
+        marks.append(tag("text", f"largest {_largest(panel)}", class_="tick", x=x, y=TOP + height + 15))
+    return round(TOP + max(heights) + 24), join(*marks)
+
+
+def _limit(panels: Sequence[Panel]) -> float:
+    values = [value for panel in panels for row in panel.grid for value in row if math.isfinite(value)]
+    return max((abs(value) for value in values), default=1.0) or 1.0
 
 
 def _largest(panel: Panel) -> str:
