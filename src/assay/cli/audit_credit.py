@@ -111,4 +111,7 @@ def run(
         samples=samples,
         seed=seed,
     )
-    return found.model_copy(update={"rerun": command})
+    told = found.limitations
+    if weights is None:
+        told = (f"No --weights: the weights are those that {model} makes, untrained unless it loads some.", *told)
+    return found.model_copy(update={"rerun": command, "limitations": told})

@@ -114,7 +114,7 @@ def environment() -> jinja2.Environment:
     result.globals.update(terms_here=False, terms=TERMS)
     result.globals.update(
         words=words.WORDS,
-        num=lambda value, at, unit="", like=None: number(value, at, unit=unit, like=like.interval if like else None),
+        num=lambda value, at, unit="", like=None: number(value, at, unit=unit, like=like),
         plain_number=lambda value: pretty(words.number(value)),
         plain=lambda finding: pretty_numbers(plain(finding)),
         says_more=says_more,

@@ -111,9 +111,9 @@ def _measurements(facts: Facts) -> tuple[Measurement, ...]:
     worst = _worst(facts)
     numbers = [
         Measurement(name=HEADLINE, value=worst.largest if worst else None, n=max(1, len(facts.movements)),
-                    note="over changes and outputs"),
+                    of="comparisons", note="over changes and outputs"),
         Measurement(name="the same, relative to the spread of the output", value=worst.relative if worst else None,
-                    n=max(1, len(facts.movements))),
+                    n=max(1, len(facts.movements)), of="comparisons"),
         Measurement(name="passes of the model", value=float(facts.probe.cost.calls + 1), unit="calls"),
     ]  # fmt: skip
     if facts.gradient is not None:

@@ -129,7 +129,8 @@ def _reason(facts: Facts, verdict: Verdict) -> str:
 
 def _measurements(facts: Facts) -> tuple[Measurement, ...]:
     top = worst(facts)
-    numbers = [Measurement(name=HEADLINE, value=top.share if top else None, n=max(1, len(facts.compared)))]
+    numbers = [Measurement(name=HEADLINE, value=top.share if top else None, n=max(1, len(facts.compared)),
+                           of="comparisons")]
     outputs = [c for c in facts.compared if c.condition == "as given" and c.quantity.startswith("output")]
     if outputs:
         numbers.append(Measurement(name="relative error of the outputs", value=max(c.relative for c in outputs)))

@@ -20,12 +20,12 @@ EXAMPLE = "C(4): image(-2, -1) -> invariant"
 def spelt(text: str) -> Symmetry:
     """The symmetry that ``text`` spells: a group, what it does to the inputs and what to the outputs.
 
-    Several inputs or outputs are a tuple in parentheses; groups are multiplied with ``*``.
+    Several inputs or outputs are a tuple in parentheses. As in Python, ``*`` multiplies groups and ``@`` joins actions.
 
     >>> spelt("C(4): image(-2, -1) -> invariant")
     Symmetry(C(4): image(-2, -1) -> invariant)
-    >>> spelt("SE(3) * S(): (invariant * permuted(1), point * permuted(1)) -> invariant").group.name
-    'SE(3) x S'
+    >>> spelt("SE(3) * S: (permuted(1), point @ permuted(1)) -> invariant")
+    Symmetry(SE(3) x S: (permuted(1), point @ permuted(1)) -> invariant)
     """
     group, colon, rest = text.partition(":")
     inputs, arrow, outputs = rest.partition("->")
@@ -48,8 +48,10 @@ def _made(node: ast.expr, names: tuple[str, ...]) -> Any:
     match node:
         case ast.Tuple(elts=parts):
             return tuple(_made(part, names) for part in parts)
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+        case ast.BinOp(left=left, op=ast.Mult(), right=right) if names is GROUPS:
             return _made(left, names) * _made(right, names)
+        case ast.BinOp(left=left, op=ast.MatMult(), right=right) if names is ACTIONS:
+            return _made(left, names) @ _made(right, names)
         case ast.Name(id=name):
             return _called(name, names, (), {})
         case ast.Call(func=ast.Name(id=name), args=given, keywords=named):

@@ -11,15 +11,21 @@ from typing import Any, Literal
 from assay import stats
 from assay.errors import expected
 from assay.protocols import ACCURACY, Budget, Metric, Outcome, Outcomes, Trial
-from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
+from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Region, Series, Verdict
 from assay.stats.intervals import deviation as spread
-from assay.studies.arms import Arm, chosen
-from assay.studies.bench.cells import FLOORS, LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.arms import Arm
+from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.said import experiment, limitations, split_varied
 from assay.studies.looks import NO_PAST, Past
 
 RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
 P_VALUE = "p-value of parity"
+
+POSSIBLE = {
+    "seconds": Region(low=0.0), "residual": Region(low=0.0), "gradient_agreement": Region(low=-1.0, high=1.0),
+}  # fmt: skip
+"""What a quantity can be at all, beside percentages; a t interval does not know."""
 
 FLOOR_NAMES = ("chance", "majority", "logistic", "mean", "ridge", "neighbour")
 
@@ -144,7 +150,7 @@ def decide(evidence: Evidence, arm: Arm, past: Past = NO_PAST) -> Finding:
         subject=f"{arm.name} on {evidence.task}",
         name=f"{evidence.task}/{arm.name}",
         claim=claimed(evidence, arm.name, baseline.name),
-        experiment=_experiment(evidence, arm),
+        experiment=experiment(evidence, arm),
         verdict=verdict,
         reason=reason,
         key_finding=_key_finding(evidence, arm, ours, theirs),
@@ -155,8 +161,8 @@ def decide(evidence: Evidence, arm: Arm, past: Past = NO_PAST) -> Finding:
         checks=(*decision.checks, *extra),
         controls=controls,
         failures=tuple(failures),
-        limitations=_limitations(evidence, arm, decision),
-        varied=("initialisation", "data order", "input noise", *_split_varied(evidence.task)),
+        limitations=limitations(evidence, arm, decision),
+        varied=("initialisation", "data order", "input noise", *split_varied(evidence.task)),
         seeds=seeds,
         seconds=evidence.seconds.get(arm.name, 0.0) + evidence.seconds.get(baseline.name, 0.0),
     )
@@ -326,7 +332,8 @@ def _measurements(evidence: Evidence, arm: Arm) -> tuple[Measurement, ...]:
                 continue
             found.append(Measurement(
                 name=f"{name}, {owner.name}", value=sum(values) / len(values), unit=unit, n=len(values),
-                interval=stats.mean_interval(values), values=values, seeds=seeds, note="seeds",
+                interval=stats.mean_interval(values), values=values, seeds=seeds, of="seeds",
+                possible=POSSIBLE.get(key, stats.levels(values, unit)),
             ))
     for key, name in (("seconds", "wall-clock time ratio"), ("cpu_seconds", "processor time ratio")):
         if (ratio := time_ratio(evidence, arm, key)) is not None:
@@ -372,33 +379,6 @@ def _key_finding(evidence: Evidence, arm: Arm, ours: list[float], theirs: list[f
     unit, gap = evidence.metric.unit, evidence.metric.gap_unit
     form = ".2f" if evidence.metric.key == "accuracy" else ".4g"
     return f"{mean:{form}} {unit} against {base:{form}} {unit}: {mean - base:+{form}} {gap} over {_seeds(ours)}{spent}"
-
-
-def _experiment(evidence: Evidence, arm: Arm) -> str:
-    source = chosen(evidence.task, arm)
-    record = next(iter(evidence.of(arm.name).values()), {})
-    size = f"{record['train_items']:,} training and {record['items']:,} test items. " if record else ""
-    return (
-        f"{size}Train {arm.name} and {arm.baseline.name} from the same initial weights, on the same split in the same "
-        f"order, and compare test {evidence.metric.name} by a paired test. Settings: {source.source}"
-        f"{' (' + source.note + ')' if source.note else ''}; chosen on validation, never on test."
-    )
-
-
-def _limitations(evidence: Evidence, arm: Arm, decision: stats.Decision) -> tuple[str, ...]:
-    notes = list(decision.notes)
-    if evidence.budget in ("smoke", "quick") and evidence.task in LARGE:
-        notes.append(f"quick budget: {QUICK_ITEMS:,} training items and half the epochs; use --budget standard for all")
-    floors, ours = evidence.floors, evidence.scores(arm.name)
-    if floors and ours and "logistic" in floors and fmean(ours) <= 100 * floors["logistic"]:
-        notes.append(f"logistic regression does as well ({100 * floors['logistic']:.2f} %): accuracy shows little here")
-    if floors and ours and "ridge" in floors and fmean(ours) >= floors["ridge"]:
-        notes.append(f"ridge regression does as well ({floors['ridge']:.4g}): the network shows little here")
-    return tuple(notes)
-
-
-def _split_varied(task: str) -> tuple[str, ...]:
-    return ("train/validation split",) if task in LARGE else ("train/validation/test split",)
 
 
 def _seeds(values: Sequence[float]) -> str:

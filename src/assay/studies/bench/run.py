@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -87,7 +89,7 @@ def bench(
         for arm in compared:
             findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
     names = [task.name for task in wanted]
-    rerun = _rerun(asked, budget, len(seed_list), seed, margin)
+    rerun = _rerun(asked, budget, len(seed_list), seed, margin, settings)
     ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
                for task in wanted for arm in compared]
     limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
@@ -152,7 +154,9 @@ def _typed(task: Asked) -> str:
     return task.name if task.source.reference.startswith("live ") else task.source.reference
 
 
-def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str) -> str:
+def _rerun(
+    asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str, settings: Mapping[str, Any] | None
+) -> str:
     def spelling(name: str, reference: str | None) -> str:
         return name if reference is None or reference.startswith("live ") else reference
 
@@ -160,8 +164,9 @@ def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: flo
     rules = dict.fromkeys(spelling(arm.rule, arm.rule_from) for arm in others)
     models = dict.fromkeys(spelling(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
     told = margin if isinstance(margin, str) else f"{margin:g}"
+    fixed = "".join(f" --set {shlex.quote(f'{name}={json.dumps(value)}')}" for name, value in (settings or {}).items())
     return (f"--rules {' '.join(rules)} --models {' '.join(models) or 'mlp'} --budget {budget} --seeds {seeds} "
-            f"--seed {seed} --margin {told}")
+            f"--seed {seed} --margin {told}{fixed}")
 
 
 def _config(
