@@ -18,7 +18,8 @@ from assay.studies.arms import Arm, arms
 from assay.studies.arms.brought import executor_for
 from assay.studies.bench.asked import Asked, asked_tasks, live_things, unavailable
 from assay.studies.bench.cells import CELL, as_cell, plan_task
-from assay.studies.bench.decide import Evidence, decide, not_measured, share_of
+from assay.studies.bench.decide import decide, not_measured
+from assay.studies.bench.measured import Measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.studies.looks import NO_PAST
 from assay.studies.study import Decide, Place, Planned, Question, Study, make_run
@@ -70,8 +71,8 @@ def bench(
               if task.source is None and (reason := unavailable(task.name, data)) is not None}
     executor, said = executor_for(live_things(wanted, asked), executor)
 
-    def gather(task: Asked, outcomes: Outcomes) -> Evidence:
-        return Evidence.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
+    def gather(task: Asked, outcomes: Outcomes) -> Measured:
+        return Measured.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
                                     metric=task.metric)
 
     def question(task: Asked) -> Question:
@@ -97,7 +98,8 @@ def bench(
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
     heatmap = gap_heatmap(evidence, asked)
-    config = {**_config(evidence, asked, seed_list, margin, settings, absent), **answers.facts}
+    shown = _config(evidence, asked, seeds=seed_list, margin=margin, settings=settings, absent=absent)
+    config = {**shown, **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
         identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
@@ -108,7 +110,7 @@ def bench(
     )
 
 
-def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Evidence]) -> Decide:
+def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Measured]) -> Decide:
     """The decision on every arm of a task, each with the looks at its own claim."""
     return lambda outcomes, past: [
         decide(gather(outcomes), arm, past.get(claim_of(task, arm), NO_PAST)) for arm in compared
@@ -170,7 +172,7 @@ def _rerun(
 
 
 def _config(
-    evidence: Mapping[str, Evidence], asked: Sequence[Arm], seeds: Sequence[int], margin: float | str,
+    evidence: Mapping[str, Measured], asked: Sequence[Arm], *, seeds: Sequence[int], margin: float | str,
     settings: Mapping[str, Any] | None, absent: Mapping[str, str],
 ) -> dict[str, Any]:
     from assay.studies.arms import chosen
