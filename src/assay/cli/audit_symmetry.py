@@ -108,8 +108,8 @@ def run(
 def filled_in(script: str, lines: Mapping[str, str]) -> str:
     """A script of an issue with the lines that a reader would fill in taken from the command line."""
     for name, how in lines.items():
-        script = re.sub(rf"^{name} = \.\.\. +#", lambda _, name=name, how=how: f"{name} = {how}   #", script,
-                        flags=re.MULTILINE)
+        line = f"{name} = {how}   #".replace("\\", r"\\")  # a replacement reads backslashes
+        script = re.sub(rf"^{name} = \.\.\. +#", line, script, flags=re.MULTILINE)
     needed = ["from assay.cli.subjects import load, make"]
     needed += ["from assay.cli.samples import of_shape"] if "of_shape(" in lines["sample"] else []
     needed += ["from assay.audits.symmetry.spelling import spelt"] if "spelt(" in lines["symmetry"] else []

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
-from assay import symmetry as sym
+from assay.audits.symmetry.groups import continuous, discrete
+from assay.audits.symmetry.representations import actions, base, irreps
 from assay.audits.symmetry.spec import Symmetry
 from assay.errors import InputError, expected, unknown
 
-GROUPS = ("S", "C", "D", "Shifts", "Flip", "sign", "time_reversal", "SO", "O", "SE", "E", "Lorentz", "Scale")
-ACTIONS = (
-    "invariant", "vector", "pseudovector", "pseudoscalar", "point", "tensor", "permuted", "node_index", "image",
-    "regular", "odd", "scaled", "backwards", "irreps",
-)  # fmt: skip
+GROUPS: dict[str, Callable[..., Any]] = {
+    "S": discrete.S, "C": discrete.C, "D": discrete.D, "Shifts": discrete.Shifts, "Flip": discrete.Flip,
+    "sign": discrete.sign, "time_reversal": discrete.time_reversal, "SO": continuous.SO, "O": continuous.O,
+    "SE": continuous.SE, "E": continuous.E, "Lorentz": continuous.Lorentz, "Scale": continuous.Scale,
+}  # fmt: skip
+ACTIONS: dict[str, Callable[..., Any]] = {
+    "invariant": base.invariant, "vector": base.vector, "pseudovector": base.pseudovector,
+    "pseudoscalar": base.pseudoscalar, "point": base.point, "tensor": base.tensor, "permuted": actions.permuted,
+    "node_index": actions.node_index, "image": actions.image, "regular": actions.regular, "odd": actions.odd,
+    "scaled": actions.scaled, "backwards": actions.backwards, "irreps": irreps.irreps,
+}  # fmt: skip
 EXAMPLE = "C(4): image(-2, -1) -> invariant"
 
 
@@ -34,7 +42,7 @@ def spelt(text: str) -> Symmetry:
     return Symmetry(_value(group, GROUPS), inputs=_value(inputs, ACTIONS), outputs=_value(outputs, ACTIONS))
 
 
-def _value(text: str, names: tuple[str, ...]) -> Any:
+def _value(text: str, names: dict[str, Callable[..., Any]]) -> Any:
     try:
         node = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
@@ -43,7 +51,7 @@ def _value(text: str, names: tuple[str, ...]) -> Any:
     return _made(node, names)
 
 
-def _made(node: ast.expr, names: tuple[str, ...]) -> Any:
+def _made(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
     """What a node stands for. Only the names above are called, and only with constants: nothing else is evaluated."""
     match node:
         case ast.Tuple(elts=parts):
@@ -61,11 +69,11 @@ def _made(node: ast.expr, names: tuple[str, ...]) -> Any:
             raise expected("names and calls such as image(-2, -1)", given=ast.unparse(node))
 
 
-def _called(name: str, names: tuple[str, ...], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _called(name: str, names: dict[str, Callable[..., Any]], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if name not in names:
-        raise InputError(unknown("group" if names is GROUPS else "action", name, names))
+        raise InputError(unknown("group" if names is GROUPS else "action", name, list(names)))
     try:
-        return getattr(sym, name)(*given, **options)
+        return names[name](*given, **options)
     except TypeError as error:
         raise InputError(f"expected the arguments of sym.{name}; {error}") from None
 

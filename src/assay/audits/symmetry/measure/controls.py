@@ -35,6 +35,8 @@ class HandedThrough(nn.Module):
 class Planted(nn.Module):
     """The input and a fixed pattern."""
 
+    pattern: Tensor
+
     def __init__(self, pattern: Tensor) -> None:
         super().__init__()
         self.register_buffer("pattern", pattern)
