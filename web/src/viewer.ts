@@ -97,6 +97,7 @@ function update(section: HTMLElement, run: Running): void {
 
 /** A link to a folded picture opens it first. */
 function pictures(): void {
+  document.body.classList.add("scripted");
   const reveal = (): void => {
     const target = location.hash ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
     const owner = target?.closest("details");

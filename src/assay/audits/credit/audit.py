@@ -90,7 +90,7 @@ def audit_credit(
         experiment=f"{credit.samples} samples, float64 copies in evaluation mode; {credit.blocks}",
         key_finding=_key_finding(credit),
         evidence=_evidence(credit, bool(controls) and all(control.separated for control in controls)),
-        headline=credit.utility.gap.name if credit.utility.gap else "samples without a reference",
+        headline=_headline(credit, verdict),
         measurements=_measurements(credit),
         tables=tables(credit),
         figures=figures(credit),
@@ -120,6 +120,14 @@ def _check_arguments(model: nn.Module, x: Tensor, y: Tensor) -> None:
 def _not_finite(model: nn.Module) -> list[str]:
     named = [*model.named_parameters(), *model.named_buffers()]
     return [name for name, value in named if value.is_floating_point() and not bool(value.detach().isfinite().all())]
+
+
+def _headline(credit: Credit, verdict: Verdict) -> str | None:
+    """The number that decided, if one did: a signal no better than chance is told by many, not by one."""
+    if credit.utility.gap is not None:
+        return credit.utility.gap.name
+    noise = max(credit.reference.noise)
+    return "samples without a reference" if (noise > MOST_NOISE) is (verdict is not Verdict.PASS) else None
 
 
 def _evidence(credit: Credit, separated: bool) -> Evidence:

@@ -70,7 +70,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "summary": words.summary(run),
         "bar": verdict_bar(run.counts),
         "revision": revision(run) if run.environment.git_revision else "—",
-        "time": words.duration(run.seconds),
+        "time": words.duration(run.seconds) if run.seconds else "—",
     }
 
 

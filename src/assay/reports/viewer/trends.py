@@ -66,7 +66,7 @@ def matrices(runs: Sequence[tuple[str, Run]]) -> list[Matrix]:
         mine = sorted((item for item in runs if (item[1].kind == "audit") is audits), key=lambda item: item[1].created)
         shown = mine[-MOST_COLUMNS:]
         if shown:
-            columns = tuple(Column(name, revision(run), run.created[:10]) for name, run in shown)
+            columns = tuple(Column(name, _head(run), run.created[:10]) for name, run in shown)
             found.append(Matrix(title, columns, tuple(trends(shown)), len(mine) - len(shown)))
     return found
 
@@ -88,6 +88,11 @@ def revision(run: Run) -> str:
     if not environment.git_revision:
         return run.created[:10]
     return environment.git_revision[:7] + ("*" if environment.git_dirty else "")
+
+
+def _head(run: Run) -> str:
+    """The revision, or the time of day of a run that knows none: the day stands below."""
+    return revision(run) if run.environment.git_revision else run.created[11:16] or run.created
 
 
 def _trend(runs: Sequence[tuple[str, Run]], findings: dict[int, Finding]) -> Trend:

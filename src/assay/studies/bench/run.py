@@ -97,7 +97,7 @@ def bench(
     published = against_published(evidence, margin=margin) if not isinstance(margin, str) else None
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
-    heatmap = gap_heatmap(evidence, asked)
+    heatmap = gap_heatmap(evidence, asked, findings)
     shown = _config(evidence, asked, seeds=seed_list, margin=margin, settings=settings, absent=absent)
     config = {**shown, **answers.facts}
     return make_run(
