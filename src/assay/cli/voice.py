@@ -200,6 +200,8 @@ def _weakest(findings: Iterable[Finding]) -> str:
     if len(scored) < 2 or any(finding.verdict is Verdict.ERROR for finding in found):
         return ""
     lowest = min(scored, key=lambda finding: finding.score or 0.0)
+    if lowest.score == 100.0:
+        return ""  # none is weaker than another
     number = "" if lowest.number is None else f"{lowest.number} "
     score = f"score {lowest.score:.0f} of 100 (50 is the boundary)"
     return f"[dim]weakest[/dim] {number}{safe(words.heading(lowest))}, {score}"
