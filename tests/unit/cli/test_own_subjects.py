@@ -97,6 +97,17 @@ def test_nothing_but_groups_actions_and_constants_can_be_spelt(text: str) -> Non
         spelt(text)
 
 
+def test_every_public_group_and_action_can_be_spelt() -> None:
+    from assay import symmetry
+    from assay.audits.symmetry import spelling
+
+    homes = {home.split(".")[2]: set() for home in symmetry._HOMES}
+    for home, names in symmetry._HOMES.items():
+        homes[home.split(".")[2]] |= set(names)
+    assert homes["groups"] - {"Group", "matrix_group", "Elements"} == set(spelling.GROUPS)
+    assert homes["representations"] - {"Representation", "custom"} == set(spelling.ACTIONS)
+
+
 def test_the_demo_is_told_from_its_healthy_twin() -> None:
     from assay.audits.symmetry.audit import audit_symmetry as audit
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.audits.symmetry.groups.discrete import C
-from assay.audits.symmetry.representations.actions import image
 from assay.audits.symmetry.representations.base import invariant
+from assay.audits.symmetry.representations.images import image
 from assay.audits.symmetry.spec import Symmetry
 from assay.seeding import torch_generator
 

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from assay.audits.symmetry.groups import continuous, discrete
-from assay.audits.symmetry.representations import actions, base, irreps
+from assay.audits.symmetry.groups import continuous, discrete, grids, unitary
+from assay.audits.symmetry.representations import actions, base, images, irreps
+from assay.audits.symmetry.representations import unitary as fields
 from assay.audits.symmetry.spec import Symmetry
 from assay.errors import InputError, expected, unknown
 
@@ -15,12 +16,15 @@ GROUPS: dict[str, Callable[..., Any]] = {
     "S": discrete.S, "C": discrete.C, "D": discrete.D, "Shifts": discrete.Shifts, "Flip": discrete.Flip,
     "sign": discrete.sign, "time_reversal": discrete.time_reversal, "SO": continuous.SO, "O": continuous.O,
     "SE": continuous.SE, "E": continuous.E, "Lorentz": continuous.Lorentz, "Scale": continuous.Scale,
+    "Cube": grids.Cube, "U": unitary.U, "SU": unitary.SU, "Gauge": unitary.Gauge,
 }  # fmt: skip
 ACTIONS: dict[str, Callable[..., Any]] = {
     "invariant": base.invariant, "vector": base.vector, "pseudovector": base.pseudovector,
     "pseudoscalar": base.pseudoscalar, "point": base.point, "tensor": base.tensor, "permuted": actions.permuted,
-    "node_index": actions.node_index, "image": actions.image, "regular": actions.regular, "odd": actions.odd,
+    "node_index": actions.node_index, "image": images.image, "regular": actions.regular, "odd": actions.odd,
     "scaled": actions.scaled, "backwards": actions.backwards, "irreps": irreps.irreps,
+    "spinor": fields.spinor, "phase": fields.phase, "adjoint": fields.adjoint, "site": fields.site,
+    "link": fields.link,
 }  # fmt: skip
 EXAMPLE = "C(4): image(-2, -1) -> invariant"
 
