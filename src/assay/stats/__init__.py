@@ -9,7 +9,7 @@ from assay.stats.controls import control_arms, judged_controls
 from assay.stats.decision import Decision, all_hold, holm, holm_decisions, relation, score
 from assay.stats.evidence import enforce, evidence_level
 from assay.stats.guards import asked
-from assay.stats.intervals import Summary, binomial_interval, bootstrap_interval, iqm, mean_interval, summarise
+from assay.stats.intervals import Summary, binomial_interval, bootstrap_interval, iqm, levels, mean_interval, summarise
 from assay.stats.limits import constrained, numeric_match, reduction
 from assay.stats.looks import Look, Spending, spending
 from assay.stats.observed import Ran, finished, inputs_told
@@ -44,6 +44,7 @@ __all__ = [
     "inputs_told",
     "iqm",
     "judged_controls",
+    "levels",
     "mean_interval",
     "minimal_margin",
     "non_inferior",

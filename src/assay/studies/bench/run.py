@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -81,14 +83,14 @@ def bench(
         for arm in compared:
             findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
     names = [task.name for task in wanted]
-    rerun = _rerun(asked, budget, len(seed_list), seed, margin)
+    rerun = _rerun(asked, budget, len(seed_list), seed, margin, settings)
     ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
                for task in wanted for arm in compared]
     limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
     published = against_published(evidence, margin=margin) if not isinstance(margin, str) else None
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
-    heatmap = gap_heatmap(evidence, asked)
+    heatmap = gap_heatmap(evidence, asked, findings)
     shown = _config(evidence, asked, seeds=seed_list, margin=margin, settings=settings, absent=absent)
     typed = {"tasks": list(map(_typed, wanted)), **_spelled(asked)}
     config = {**shown, "asked": typed, **answers.facts}
@@ -213,10 +215,13 @@ def _spelled(asked: Sequence[Arm]) -> dict[str, list[str]]:
     return {"rules": list(rules), "models": list(models) or ["mlp"]}
 
 
-def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str) -> str:
+def _rerun(
+    asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str, settings: Mapping[str, Any] | None
+) -> str:
     told, typed = margin if isinstance(margin, str) else f"{margin:g}", _spelled(asked)
+    fixed = "".join(f" --set {shlex.quote(f'{name}={json.dumps(value)}')}" for name, value in (settings or {}).items())
     return (f"--rules {' '.join(typed['rules'])} --models {' '.join(typed['models'])} --budget {budget} "
-            f"--seeds {seeds} --seed {seed} --margin {told}")
+            f"--seeds {seeds} --seed {seed} --margin {told}{fixed}")
 
 
 def _config(
