@@ -116,7 +116,8 @@ def compare(before: Run, after: Run) -> Comparison:
     """
     old, new = _by_key(before.findings), _by_key(after.findings)
     for key in [key for key in old if key in new and _words(old[key]) != _words(new[key])]:
-        old[f"{key}: {old[key].claim}"] = old.pop(key)
+        gone = old.pop(key)
+        old[f"{key}: {gone.claim}"] = gone
     keys = [*new, *(key for key in old if key not in new)]
     return Comparison(
         before=before.id,
