@@ -137,8 +137,8 @@ def _unrest(outcomes: Outcomes) -> tuple[str, ...]:
     if not residuals or max(residuals) < AT_REST:
         return ()
     return (
-        f"Far from rest: cut short after {SWEEPS[0]} and {SWEEPS[1]} sweeps, relaxations of the last epoch still moved by "
-        f"up to {max(residuals):.2g}. This shows that such a schedule trains as well as backprop, and little about "
+        f"Far from rest: cut short after {SWEEPS[0]} and {SWEEPS[1]} sweeps, relaxations of the last epoch still moved "
+        f"by up to {max(residuals):.2g}. This shows that such a schedule trains as well as backprop, and little about "
         "equilibria; track 9 compares gradients at rest, track 13 asks for parity there.",
     )
 
