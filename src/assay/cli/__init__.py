@@ -52,8 +52,22 @@ def main() -> None:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"{message}\n")
+    from assay.cli.common import clean
+
+    sys.stderr.write(f"{_wrapped(clean(message))}\n")
     raise SystemExit(code) from None
+
+
+def _wrapped(message: str) -> str:
+    """A message as wide as the terminal; as it is when nobody looks."""
+    import shutil
+    import textwrap
+
+    if not sys.stderr.isatty():
+        return message
+    width = max(40, shutil.get_terminal_size().columns)
+    fill = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).fill
+    return "\n".join(fill(line) for line in message.split("\n"))
 
 
 def _app() -> typer.Typer:

@@ -9,6 +9,7 @@ import typer
 
 from assay.cli.finish import finish, rerun
 from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.samples import sample_place
 from assay.cli.subjects import learning_rule, load, make, module
 from assay.errors import expected
 
@@ -110,7 +111,9 @@ def _named(rule: str, beta: float, nudge: str) -> dict[str, Any]:
 def _loaded(model: str, sample: str | None) -> Any:
     from torch import Tensor
 
-    path = sample if sample is not None else f"{model.partition(':')[0]}:sample"
+    path = sample if sample is not None else sample_place(model)
+    if path is None:
+        raise expected("example inputs", given=f"no `sample` beside {model}", do="write one there or pass --sample")
     return make(path, Tensor, tuple, list)
 
 

@@ -42,21 +42,21 @@ def bench_command(
 
     The same command continues a killed run. Exit code: 0 all PASS, 1 FAIL, 3 undecided, 4 ERROR.
     """
-    from assay.cli.common import see_this_folder
+    from assay.cli.paths import as_module_path
     from assay.cli.session import finish, session
     from assay.learning.resolve import is_path
     from assay.studies.bench import bench
     from assay.studies.bench.run import DEFAULT_RULES
 
-    see_this_folder()
-    own = [text.partition(":")[0] for text in (*(tasks or ()), *(rules or ()), *(models or ())) if is_path(text)]
+    tasks, rules, models = ([as_module_path(text) for text in texts or ()] for texts in (tasks, rules, models))
+    own = [text.partition(":")[0] for text in (*tasks, *rules, *models) if is_path(text)]
     with session(
         modules=own, grouping=grouping, out=out, budget=budget, seeds=seeds, seed=seed, workers=workers, data=data,
         engine=engine, address=address, store=store,
     ) as at_work:
         chosen = at_work.settings
         run = bench(
-            *(tasks or ()), rules=rules or DEFAULT_RULES, models=models or ("mlp",), budget=chosen.budget,
+            *tasks, rules=rules or DEFAULT_RULES, models=models or ("mlp",), budget=chosen.budget,
             seeds=chosen.seeds, seed=chosen.seed, margin=limit(margin), data=chosen.data,
             settings=assignments(set_), device=device, **at_work.options,
         )

@@ -28,6 +28,9 @@ def imported(path: str) -> Any:
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
         raise expected("pkg.module:name", given=repr(path), do="for instance my_project.models:build")
+    if module_name.endswith(".py"):
+        stem = module_name.removesuffix(".py").replace("/", ".")
+        raise expected("a module, not a file", given=repr(path), do=f"write {stem}:{name} and run from its folder")
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
+from assay.reports import words
 from assay.results import Environment, Evidence, Finding, Frozen, Measurement, Run, Verdict
 
 Change = Literal["same", "better", "worse", "added", "missing"]
@@ -158,7 +159,7 @@ def _change(key: str, old: Finding | None, new: Finding | None) -> ClaimChange:
     assert shown is not None
     return ClaimChange(
         key=key,
-        title=shown.name or shown.subject,
+        title=words.heading(shown),
         claim=shown.claim,
         before=old.verdict if old else None,
         after=new.verdict if new else None,

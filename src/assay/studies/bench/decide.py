@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from assay import stats
-from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Verdict
+from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Region, Series, Verdict
 from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
 from assay.studies.bench.cells import FLOORS, LARGE, REFERENCE, RESTARTED, SHUFFLED
@@ -19,6 +19,11 @@ from assay.studies.looks import NO_PAST, Past
 RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
 P_VALUE = "p-value of parity"
+
+POSSIBLE = {
+    "seconds": Region(low=0.0), "residual": Region(low=0.0), "gradient_agreement": Region(low=-1.0, high=1.0),
+}  # fmt: skip
+"""What a quantity can be at all, beside percentages; a t interval does not know."""
 
 FLOOR_NAMES = ("chance", "majority", "logistic", "mean", "ridge", "neighbour")
 
@@ -235,7 +240,8 @@ def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
                 continue
             found.append(Measurement(
                 name=f"{name}, {owner.name}", value=sum(values) / len(values), unit=unit, n=len(values),
-                interval=stats.mean_interval(values), values=values, seeds=seeds, note="seeds",
+                interval=stats.mean_interval(values), values=values, seeds=seeds, of="seeds",
+                possible=POSSIBLE.get(key, stats.levels(values, unit)),
             ))
     for key, name in (("seconds", "wall-clock time ratio"), ("cpu_seconds", "processor time ratio")):
         if (ratio := time_ratio(evidence, arm, key)) is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from assay.engine import cell_key
-from assay.errors import expected
-from assay.protocols import Budget, Executor, Outcomes, Trial, Watcher
+from assay.errors import AssayError, InputError, expected
+from assay.protocols import BUDGETS, Budget, Executor, Outcomes, Trial, Watcher
 from assay.results import Run
 from assay.seeding import seeds_of
 from assay.studies.arms import Arm, arms
@@ -69,35 +72,28 @@ def bench(
               if task.source is None and (reason := unavailable(task.name, data)) is not None}
     executor, said = executor_for(live_things(wanted, asked), executor)
 
-    def gather(task: Asked, outcomes: Outcomes) -> Measured:
-        return Measured.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
-                                    metric=task.metric)
-
-    def question(task: Asked) -> Question:
-        work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=settings, source=task.source)
-        planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root, device=device))
-                        for item in work)
-        return Question(task.name, task.about, planned, _decider(task.name, compared, partial(gather, task)),
-                        seeds=seed_list, **_claims(task.name, compared, budget, settings))
-
-    study = Study(tuple(question(task) for task in wanted if task.name not in absent))
+    matrix = Matrix(asked, budget, seed_list, margin, settings, root, device)
+    study = Study(tuple(matrix.question(task) for task in wanted if task.name not in absent))
     answers = study.answer(Place(store, executor, workers, grouping, watcher))
-    evidence = {task.name: gather(task, answers.outcomes[task.name]) for task in wanted if task.name not in absent}
+    evidence = {
+        task.name: matrix.gather(task, answers.outcomes[task.name]) for task in wanted if task.name not in absent
+    }
     findings = {finding.name: finding for found in answers.findings.values() for finding in found}
     for name, reason in absent.items():
         for arm in compared:
             findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
     names = [task.name for task in wanted]
-    rerun = _rerun(asked, budget, len(seed_list), seed, margin)
+    rerun = _rerun(asked, budget, len(seed_list), seed, margin, settings)
     ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
                for task in wanted for arm in compared]
     limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
     published = against_published(evidence, margin=margin) if not isinstance(margin, str) else None
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
-    heatmap = gap_heatmap(evidence, asked)
+    heatmap = gap_heatmap(evidence, asked, findings)
     shown = _config(evidence, asked, seeds=seed_list, margin=margin, settings=settings, absent=absent)
-    config = {**shown, **answers.facts}
+    typed = {"tasks": list(map(_typed, wanted)), **_spelled(asked)}
+    config = {**shown, "asked": typed, **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
         identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
@@ -106,6 +102,60 @@ def bench(
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Arms, seeds and settings of a benchmark: a question of every task, and what its outcomes say."""
+
+    asked: Sequence[Arm]
+    budget: Budget
+    seeds: tuple[int, ...]
+    margin: float | str
+    settings: Mapping[str, Any] | None = None
+    data: str | None = None
+    device: str | None = None
+
+    @staticmethod
+    def of(run: Run) -> tuple[Matrix, tuple[Asked, ...]]:
+        """What a benchmark asked, from what its run says; for whoever decides it again. InputError if it does not say.
+
+        Things that lived in a script cannot be had again.
+        """
+        asked, seeds = run.config.get("asked"), run.config.get("seeds")
+        budget = next((known for known in BUDGETS if known == run.budget), None)
+        if not isinstance(asked, Mapping) or not isinstance(seeds, list) or budget is None:
+            raise InputError("the run does not say what it asked: it was made by an earlier Assay")
+        try:
+            matrix = Matrix(
+                arms(asked["rules"], asked["models"]), budget, tuple(map(int, seeds)), run.config["margin [pp]"],
+                run.config.get("settings replaced") or None, device=run.config.get("device"),
+            )
+            return matrix, tuple(asked_tasks(asked["tasks"]))
+        except (KeyError, TypeError, ValueError, AssayError) as error:
+            raise InputError(f"what the run asked cannot be had here: {error}") from None
+
+    @property
+    def compared(self) -> list[Arm]:
+        """The arms that are judged."""
+        return [arm for arm in self.asked if arm != arm.baseline]
+
+    def gather(self, task: Asked, outcomes: Outcomes) -> Measured:
+        """The outcomes of a task, as its decisions read them."""
+        return Measured.of_outcomes(outcomes, task=task.name, budget=self.budget, margin=self.margin, seeds=self.seeds,
+                                    metric=task.metric)
+
+    def question(self, task: Asked) -> Question:
+        """A task as a question: every arm, its floors and controls, and the decision on each."""
+        work = plan_task(
+            task.name, self.asked, budget=self.budget, seeds=self.seeds, overrides=self.settings, source=task.source)
+        planned = tuple(
+            Planned(Trial(item.what, item.seed, self.budget), as_cell(item, data=self.data, device=self.device))
+            for item in work
+        )
+        decide_all = _decider(task.name, self.compared, partial(self.gather, task))
+        return Question(task.name, task.about, planned, decide_all, seeds=self.seeds,
+                        **_claims(task.name, self.compared, self.budget, self.settings))
 
 
 def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Measured]) -> Decide:
@@ -154,16 +204,24 @@ def _typed(task: Asked) -> str:
     return task.name if task.source.reference.startswith("live ") else task.source.reference
 
 
-def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str) -> str:
+def _spelled(asked: Sequence[Arm]) -> dict[str, list[str]]:
+    """Rules and models as they are typed; the baseline comes by itself."""
     def spelling(name: str, reference: str | None) -> str:
         return name if reference is None or reference.startswith("live ") else reference
 
-    others = [arm for arm in asked if arm != arm.baseline] or asked  # the baseline comes by itself
+    others = [arm for arm in asked if arm != arm.baseline] or asked
     rules = dict.fromkeys(spelling(arm.rule, arm.rule_from) for arm in others)
     models = dict.fromkeys(spelling(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
-    told = margin if isinstance(margin, str) else f"{margin:g}"
-    return (f"--rules {' '.join(rules)} --models {' '.join(models) or 'mlp'} --budget {budget} --seeds {seeds} "
-            f"--seed {seed} --margin {told}")
+    return {"rules": list(rules), "models": list(models) or ["mlp"]}
+
+
+def _rerun(
+    asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str, settings: Mapping[str, Any] | None
+) -> str:
+    told, typed = margin if isinstance(margin, str) else f"{margin:g}", _spelled(asked)
+    fixed = "".join(f" --set {shlex.quote(f'{name}={json.dumps(value)}')}" for name, value in (settings or {}).items())
+    return (f"--rules {' '.join(typed['rules'])} --models {' '.join(typed['models'])} --budget {budget} "
+            f"--seeds {seeds} --seed {seed} --margin {told}{fixed}")
 
 
 def _config(
