@@ -150,7 +150,10 @@ def summary(folder: Path) -> dict[str, Any]:
         pairs = [(ours, theirs) for seed in SEEDS if (ours := read(f"{setting.name} ep {seed}"))
                  and (theirs := read(f"{setting.name} backprop {seed}"))]
         gaps = [100 * (ours["accuracy"] - theirs["accuracy"]) for ours, theirs in pairs]
-        if (worst := read(f"{setting.name} error")) is None or len(gaps) < 2:
+        if (worst := read(f"{setting.name} error")) is None:
+            continue
+        if len(gaps) < 2:
+            found[setting.name] = {"seeds": 0, **worst}
             continue
         interval = mean_interval(gaps)
         found[setting.name] = {
