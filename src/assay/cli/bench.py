@@ -8,7 +8,10 @@ import typer
 
 from assay.cli.options import Address, Cells, Data, Device, Engine, FirstSeed, Grouping, Report, Seeds, Workers
 
-RULE_NAMES = "backprop, eqprop, bptt, fa-layer, fa-block, dfa-layer, dfa-block, sign-layer, kp-layer, original"
+RULE_NAMES = (
+    "backprop, eqprop, bptt, fa-layer, fa-block, dfa-layer, dfa-block, sign-layer, kp-layer, pc, pc-errors, pc-fixed, "
+    "dual, dtp, forward-forward, pepita, local-heads, node-perturbation, weight-perturbation, forward-gradient, original"
+)
 """Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.learning.names.RULES``."""
 
 
@@ -17,7 +20,7 @@ def bench_command(
         list[str] | None, typer.Argument(help="Tasks by name or pkg.module:name; the published five if none.")
     ] = None,
     rules: Annotated[
-        list[str] | None, typer.Option(help=f"{RULE_NAMES}, or pkg.module:name (default: backprop eqprop).")
+        list[str] | None, typer.Option(help=f"{RULE_NAMES}, all, or pkg.module:name (default: backprop eqprop).")
     ] = None,
     models: Annotated[
         list[str] | None, typer.Option("--models", "--model", help="mlp, conv, or pkg.module:name (default: mlp).")

@@ -222,6 +222,8 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
 
 
 class _Elementwise(nn.Module):
+    elementwise = True
+
     def __init__(self, function: object) -> None:
         super().__init__()
         self.function = function

@@ -118,6 +118,8 @@ def _gradient(model: nn.Module, rule: Rule, x: torch.Tensor, y: torch.Tensor) ->
 
 
 class _Activation(nn.Module):
+    elementwise = True
+
     def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
         self.function = function

@@ -180,7 +180,7 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         **_scores(task, result), "loss": result.final_loss,
         "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
         "residual": result.history[-1].residual if result.history else None,
-        "items": len(task.test), **answered(built.model, task.test),
+        "items": len(task.test), **answered(built.model, task.test, rule=built.rule),
         "train_items": len(task.train), "data_hash": task.data_hash,
         "parameters": sum(p.numel() for p in built.model.parameters()),
         "curve": [round(epoch.validation_accuracy if task.classes else epoch.validation_error, 5)
