@@ -27,7 +27,7 @@ class Named:
     energy: bool = False
     feedback: Mapping[str, str] = field(default_factory=dict)
     made_by: str = ""
-    """The class of ``assay.rules`` that makes it, where it is neither backprop, equilibrium propagation nor feedback."""
+    """The class of ``assay.rules`` that makes it, for all but backprop, equilibrium propagation and feedback."""
     options: Mapping[str, Any] = field(default_factory=dict)
     model: bool = False
     """Whether that class is given the model: it draws or keeps something of its shape."""
@@ -50,7 +50,8 @@ RULES: Mapping[str, Named] = {
     "sign-layer": _feedback("feedback through the signs of the weights, all of one size", "fa", "layer", "sign"),
     "kp-layer": _feedback("Kolen-Pollack: feedback matrices that learn beside the weights", "fa", "layer",
                           "kolen-pollack"),
-    "pc": Named("predictive coding: states inferred towards equilibrium, then local errors", made_by="PredictiveCoding"),
+    "pc": Named("predictive coding: states inferred towards equilibrium, then local errors",
+                made_by="PredictiveCoding"),
     "pc-errors": Named("predictive coding in its error-optimising form: the same equilibrium, reached sooner",
                        made_by="PredictiveCoding", options={"form": "errors"}),
     "pc-fixed": Named("predictive coding at fixed predictions: backprop by another name", made_by="PredictiveCoding",
@@ -59,8 +60,8 @@ RULES: Mapping[str, Named] = {
                   made_by="DualPropagation"),
     "dtp": Named("difference target propagation: targets brought down by learned inverses", made_by="TargetPropagation",
                  model=True, seed=True),
-    "forward-forward": Named("forward-forward: every layer tells right labels from wrong ones", made_by="ForwardForward",
-                             model=True, seed=True),
+    "forward-forward": Named("forward-forward: every layer tells right labels from wrong ones",
+                             made_by="ForwardForward", model=True, seed=True),
     "pepita": Named("PEPITA: a second forward pass on an input changed by the error", made_by="Pepita", model=True,
                     seed=True),
     "local-heads": Named("greedy layerwise learning: every layer has a classifier of its own", made_by="LocalHeads",

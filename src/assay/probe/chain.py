@@ -9,6 +9,7 @@ residual block) is one layer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -76,7 +77,7 @@ def layers_of(model: nn.Module, *, rule: str) -> tuple[Layer, ...]:
     at = [i for i, (_, module) in enumerate(parts) if has_weight(module)]
     if not at:
         raise expected(f"for {rule}: a chain with at least one weight", given=f"{len(parts)} modules without any")
-    ends = [*(_cut(parts, first, second) for first, second in zip(at, at[1:], strict=False)), len(parts)]
+    ends = [*(_cut(parts, first, second) for first, second in pairwise(at)), len(parts)]
     layers, begin = [], 0
     for where, end in zip(at, ends, strict=True):
         split = next((i for i in range(where + 1, end) if is_elementwise(parts[i][1])), end)

@@ -50,7 +50,7 @@ class ForwardForward:
     local = True
 
     def __init__(
-        self, model: nn.Module, *, threshold: float = 0.5, label: float = 1.0, seed: int = 0,
+        self, model: nn.Module, *, threshold: float = 0.3, label: float = 1.0, seed: int = 0,
         read: Literal["goodness", "softmax"] = "goodness",
     ) -> None:
         layers = layers_of(model, rule="forward-forward")

@@ -17,7 +17,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.autograd import forward_ad
+from torch.func import functional_call
 
 from assay.errors import expected
 from assay.probe.chain import activities, layers_of
@@ -25,6 +26,7 @@ from assay.rules.backprop import mean_loss
 from assay.rules.graphs import Loss, add_gradient, add_gradients, row_losses
 from assay.rules.perturbation import drawn, shaken
 from assay.seeding import torch_generator
+from assay.solving.tangent import load_forward_mode, make_dual, unpack_dual
 
 
 @dataclass
@@ -52,35 +54,36 @@ class ForwardGradient:
 
     def backward(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """The detached loss, after adding the slope times the direction to ``.grad``."""
+        load_forward_mode()
         self.calls += 1
         generator = torch_generator(self.seed, "forward gradient", self.calls)
         return (self._at_weights if self.at == "weights" else self._at_drives)(model, x, y, generator)
 
     def _at_weights(self, model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         learning = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        values = {name: p.detach() for name, p in learning.items()}
-
-        def loss(parameters: dict[str, Tensor]) -> Tensor:
-            return (self.loss or mean_loss)(functional_call(model, parameters, (x,)), y)
-
         for _ in range(self.samples):
-            direction = {name: drawn(p, generator) for name, p in values.items()}
-            value, slope = jvp(loss, (values,), (direction,))
+            direction = {name: drawn(p, generator) for name, p in learning.items()}
+            with torch.no_grad(), forward_ad.dual_level():
+                carried = {name: make_dual(p.detach(), direction[name]) for name, p in learning.items()}
+                outputs = functional_call(model, carried, (x,))
+                value, slope = unpack_dual((self.loss or mean_loss)(outputs, y))
             for name, parameter in learning.items():
-                add_gradient(parameter, slope / self.samples * direction[name])
-        return value.detach()
+                if slope is not None:  # None where the loss does not depend on anything that learns
+                    add_gradient(parameter, slope / self.samples * direction[name])
+        return torch.as_tensor(value).detach()
 
     def _at_drives(self, model: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
         layers = layers_of(model, rule="forward gradients at drives")
         below = activities(layers, x)
         with torch.enable_grad():
             drives = [layer.driven(h) for layer, h in zip(layers, below, strict=False)]
-        zeros = tuple(torch.zeros_like(drive) for drive in drives)
         signals = [torch.zeros_like(drive) for drive in drives]
         for _ in range(self.samples):
-            noise = tuple(drawn(drive, generator) for drive in drives)
-            losses, slopes = jvp(lambda *n: row_losses(shaken(layers, x, list(n), 1.0), y), zeros, noise)
+            noise = [drawn(drive, generator) for drive in drives]
+            with torch.no_grad(), forward_ad.dual_level():
+                carried = [make_dual(torch.zeros_like(each), each) for each in noise]
+                losses, slopes = unpack_dual(row_losses(shaken(layers, x, carried, 1.0), y))
             for signal, each in zip(signals, noise, strict=True):
-                signal += each * (slopes.detach() / (self.samples * len(y))).reshape(-1, *[1] * (each.ndim - 1))
+                signal += each * (slopes / (self.samples * len(y))).reshape(-1, *[1] * (each.ndim - 1))
         add_gradients(drives, [p for layer in layers for p in layer.parameters()], signals)
-        return losses.detach().mean()
+        return torch.as_tensor(losses).mean()

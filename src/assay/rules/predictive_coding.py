@@ -90,7 +90,8 @@ class PredictiveCoding:
         x, free = below[0], below[1:]
         moved = [h.clone() for h in free] if self.form == "states" else [torch.zeros_like(h) for h in free]
         done, change = 0, 0.0
-        for done in range(1, steps + 1 if free else 1):
+        while free and done < steps and not self._may_stop(change, done):
+            done += 1
             leaves = [value.detach().requires_grad_() for value in moved]
             with torch.enable_grad():
                 states, errors = (leaves, None) if self.form == "states" else _from_errors(layers, x, leaves)
@@ -98,8 +99,6 @@ class PredictiveCoding:
                 pulls = torch.autograd.grad(energy, leaves)
             moved = [value.detach() - rate * pull for value, pull in zip(leaves, pulls, strict=True)]
             change = rate * max(float(pull.abs().max()) for pull in pulls)
-            if not math.isfinite(change) or (self.tolerance is not None and change <= self.tolerance):
-                break
         self._ended(change, done)
         if self.form == "states":
             return moved
@@ -134,15 +133,14 @@ class PredictiveCoding:
             loss = self._loss(outputs[-1], y)
         hidden, errors = outputs[:-1], [torch.zeros_like(h) for h in leaves]
         done, change = 0, 0.0
-        for done in range(1, steps + 1 if leaves else 1):
+        while leaves and done < steps and not self._may_stop(change, done):
+            done += 1
             with torch.enable_grad():
                 # The first layer reads x alone: nothing of its output is needed here.
                 pulls = torch.autograd.grad([*hidden[1:], loss], leaves, [*errors[1:], None], retain_graph=True)
             moves = [rate * (pull - error) for pull, error in zip(pulls, errors, strict=True)]
             errors = [error + move for error, move in zip(errors, moves, strict=True)]
             change = max(float(move.abs().max()) for move in moves)
-            if not math.isfinite(change) or (self.tolerance is not None and change <= self.tolerance):
-                break
         self._ended(change, done)
         parameters = [p for layer in layers for p in layer.parameters()]
         add_gradients([*hidden, loss], parameters, [*errors, None])
@@ -150,6 +148,10 @@ class PredictiveCoding:
 
     def _loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         return (self.loss or mean_loss)(outputs, y)
+
+    def _may_stop(self, change: float, done: int) -> bool:
+        """Whether the last of ``done`` steps moved nothing to speak of, or left the finite numbers."""
+        return done > 0 and (not math.isfinite(change) or (self.tolerance is not None and change <= self.tolerance))
 
     def _ended(self, change: float, steps: int) -> None:
         within = self.tolerance is not None and change <= self.tolerance

@@ -111,8 +111,9 @@ def _arm(rule: Any, model: Any, rule_label: str | None, model_label: str | None)
 
 def _every(asked: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
     """The rules asked for, with every name in the place of ``all``."""
+    every: list[tuple[str | None, Any]] = [(None, name) for name in RULES]
     return [pair for label, rule in asked
-            for pair in ([(None, name) for name in RULES] if isinstance(rule, str) and rule == ALL else [(label, rule)])]
+            for pair in (every if isinstance(rule, str) and rule == ALL else [(label, rule)])]
 
 
 def _labelled(given: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | None, Any]]:

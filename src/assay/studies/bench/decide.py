@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
@@ -15,16 +16,14 @@ from assay.results import Check, Control, Failure, Figure, Finding, Measurement,
 from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
 from assay.studies.bench.cells import FLOORS, LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.measured import Records, measured, paired, time_ratio
 from assay.studies.looks import NO_PAST, Past
 
 RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
 P_VALUE = "p-value of parity"
 
-FLOOR_NAMES = ("chance", "majority", "logistic", "mean", "ridge", "neighbour")
-
 Claim = Literal["parity", "non-inferior", "better"]
-Records = Mapping[int, Mapping[str, Any]]
 
 
 @dataclass
@@ -42,18 +41,21 @@ class Evidence:
     metric: Metric = ACCURACY
     claim: Claim = "parity"
     outcomes: Outcomes = field(default_factory=lambda: Outcomes(()))
+    settings_from: Path | None = None
+    """The folder of the settings, where it is not the package's own."""
 
     @staticmethod
     def of_outcomes(
         outcomes: Outcomes, *, task: str, budget: Budget, margin: float | str, seeds: tuple[int, ...],
-        metric: Metric = ACCURACY, claim: Claim = "parity",
+        metric: Metric = ACCURACY, claim: Claim = "parity", settings_from: Path | None = None,
     ) -> Evidence:
         """The outcomes of a task's trials, put where the decision looks for them.
 
         A margin in per cent ("5%") is relative to the floor everybody must beat: the error of the mean predictor, or
         what chance leaves to gain.
         """
-        found = Evidence(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes)
+        found = Evidence(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes,
+                         settings_from=settings_from)
         for outcome in outcomes:
             what = outcome.trial.arm
             found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds
@@ -150,7 +152,7 @@ def decide(evidence: Evidence, arm: Arm, past: Past = NO_PAST) -> Finding:
         key_finding=_key_finding(evidence, arm, ours, theirs),
         score=decision.score,
         headline=decision.measurement.name,
-        measurements=(decision.measurement, *_p_value(decision), *_measurements(evidence, arm)),
+        measurements=(decision.measurement, *_p_value(decision), *measured(evidence, arm)),
         figures=_slopes(evidence, arm, seeds, ours, theirs),
         checks=(*decision.checks, *extra),
         controls=controls,
@@ -182,12 +184,6 @@ def not_measured(task: str, arm: Arm, *, margin: float | str, reason: str) -> Fi
     )
 
 
-def paired(ours: Records, theirs: Records, key: str) -> tuple[tuple[int, ...], list[float], list[float]]:
-    """Seeds both arms finished, and a number of each at those seeds."""
-    seeds = tuple(sorted(ours.keys() & theirs.keys()))
-    return seeds, [float(ours[s][key]) for s in seeds], [float(theirs[s][key]) for s in seeds]
-
-
 def percent(values: Sequence[float]) -> list[float]:
     """Shares as per cent."""
     return [100 * value for value in values]
@@ -196,12 +192,6 @@ def percent(values: Sequence[float]) -> list[float]:
 def deviation(values: Sequence[float]) -> float | None:
     """The standard deviation over seeds; None for one seed, which has none."""
     return spread(values) if len(values) >= 2 else None
-
-
-def time_ratio(evidence: Evidence, arm: Arm, key: str = "seconds") -> float | None:
-    """Training time of an arm over that of its baseline, summed over paired seeds."""
-    _, ours, theirs = paired(evidence.of(arm.name), evidence.of(arm.baseline.name), key)
-    return sum(ours) / sum(theirs) if theirs and sum(theirs) > 0 else None
 
 
 def _compare(
@@ -310,35 +300,6 @@ def _controls(evidence: Evidence, baseline: Arm) -> tuple[Control, ...]:
     return tuple(found)
 
 
-def _measurements(evidence: Evidence, arm: Arm) -> tuple[Measurement, ...]:
-    found: list[Measurement] = []
-    for owner in dict.fromkeys((arm, arm.baseline)):
-        records = evidence.of(owner.name)
-        seeds = tuple(sorted(records))
-        for key, name, unit, factor in (
-            (evidence.metric.key, evidence.metric.name, evidence.metric.unit, evidence.metric.factor),
-            ("return_mean", "return", "reward", 1.0),
-            ("seconds", "training time", "s", 1.0), ("gradient_agreement", "cosine with the true gradient", "1", 1.0),
-            ("residual", "largest residual of the last epoch", "1", 1.0),
-        ):
-            values = tuple(factor * float(records[s][key]) for s in seeds if records[s].get(key) is not None)
-            if not values or len(values) != len(seeds):
-                continue
-            found.append(Measurement(
-                name=f"{name}, {owner.name}", value=sum(values) / len(values), unit=unit, n=len(values),
-                interval=stats.mean_interval(values), values=values, seeds=seeds, note="seeds",
-            ))
-    for key, name in (("seconds", "wall-clock time ratio"), ("cpu_seconds", "processor time ratio")):
-        if (ratio := time_ratio(evidence, arm, key)) is not None:
-            found.append(Measurement(name=name, value=ratio, unit="x", source="derived",
-                                     note=f"training, {arm.name} over {arm.baseline.name}, summed over paired seeds"))
-    for key, value in (evidence.floors or {}).items():
-        if key in FLOOR_NAMES:
-            found.append(Measurement(name=f"floor: {key}", value=evidence.metric.factor * value,
-                                     unit=evidence.metric.unit, note=f"test {evidence.metric.name}"))
-    return tuple(found)
-
-
 def _slopes(
     evidence: Evidence, arm: Arm, seeds: tuple[int, ...], ours: list[float], theirs: list[float]
 ) -> tuple[Figure, ...]:
@@ -375,7 +336,7 @@ def _key_finding(evidence: Evidence, arm: Arm, ours: list[float], theirs: list[f
 
 
 def _experiment(evidence: Evidence, arm: Arm) -> str:
-    source = chosen(evidence.task, arm)
+    source = chosen(evidence.task, arm, evidence.settings_from)
     record = next(iter(evidence.of(arm.name).values()), {})
     size = f"{record['train_items']:,} training and {record['items']:,} test items. " if record else ""
     return (

@@ -38,6 +38,7 @@ def bench(
     workers: int | None = None,
     store: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    settings_from: str | Path | None = None,
     device: str | None = None,
     executor: Executor | None = None,
     grouping: bool = True,
@@ -52,7 +53,9 @@ def bench(
     and its kin, a model as a function of seed, a rule as a class or object, or ``module:name`` of any of them.
     Seeds vary initialisation, order and split; arms share all of them. A task whose data are not here stays in the run,
     undecided, with the line that gets them. Finished cells live in ``store``: the same call redoes nothing.
-    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``); the run records them. With ``grouping``,
+    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``); the run records them.
+    ``settings_from`` is a folder with the TASK.json of your own searches (``tune(...)``, ``assay tune --save``), used
+    in the place of the committed ones. With ``grouping``,
     seeds of narrow networks are trained side by side, which changes the time and nothing else.
 
     >>> bench("digits", rules=["eqprop"], seeds=3).counts                                     # doctest: +SKIP
@@ -64,16 +67,18 @@ def bench(
     device = _device(device)
     compared = [arm for arm in asked if arm != arm.baseline]
     root = str(data) if data is not None else None
+    chosen_in = _folder(settings_from)
     absent = {task.name: reason for task in wanted
               if task.source is None and (reason := unavailable(task.name, data)) is not None}
     executor, said = executor_for(live_things(wanted, asked), executor)
 
     def gather(task: Asked, outcomes: Outcomes) -> Evidence:
         return Evidence.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
-                                    metric=task.metric)
+                                    metric=task.metric, settings_from=chosen_in)
 
     def question(task: Asked) -> Question:
-        work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=settings, source=task.source)
+        work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=settings, source=task.source,
+                         settings_from=chosen_in)
         planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root, device=device))
                         for item in work)
         return Question(task.name, task.about, planned, _decider(task.name, compared, partial(gather, task)),
@@ -88,6 +93,7 @@ def bench(
             findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
     names = [task.name for task in wanted]
     rerun = _rerun(asked, budget, len(seed_list), seed, margin)
+    rerun += f" --settings-from {chosen_in.as_posix()}" if chosen_in is not None else ""
     ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
                for task in wanted for arm in compared]
     limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
@@ -95,7 +101,7 @@ def bench(
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
     heatmap = gap_heatmap(evidence, asked)
-    config = {**_config(evidence, asked, seed_list, margin, settings, absent), **answers.facts}
+    config = {**_config(evidence, asked, seed_list, margin, settings, absent, chosen_in), **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
         identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
@@ -141,6 +147,13 @@ def _check_margin(margin: float | str) -> None:
                        given=f"margin={margin!r}")
 
 
+def _folder(given: str | Path | None) -> Path | None:
+    """The folder of the settings; an InputError if it is not there, as every arm would fall back on the defaults."""
+    if given is not None and not Path(given).is_dir():
+        raise expected("a folder with one TASK.json per task, as assay tune --save writes them", given=f"'{given}'")
+    return None if given is None else Path(given)
+
+
 def _one(model: Any) -> Sequence[Any] | Mapping[str, Any]:
     return model if isinstance(model, Mapping | list | tuple) else [model]
 
@@ -166,15 +179,16 @@ def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: flo
 
 def _config(
     evidence: Mapping[str, Evidence], asked: Sequence[Arm], seeds: Sequence[int], margin: float | str,
-    settings: Mapping[str, Any] | None, absent: Mapping[str, str],
+    settings: Mapping[str, Any] | None, absent: Mapping[str, str], folder: Path | None = None,
 ) -> dict[str, Any]:
     from assay.studies.arms import chosen
 
     return {
         "seeds": list(seeds), "margin [pp]": margin, "settings replaced": dict(settings or {}),
         "not measured": dict(absent),
-        "settings": {name: {arm.name: {**chosen(name, arm).settings.as_record(), "source": chosen(name, arm).source}
-                            for arm in asked} for name in evidence},
+        "settings": {name: {arm.name: {**chosen(name, arm, folder).settings.as_record(),
+                                       "source": chosen(name, arm, folder).source} for arm in asked}
+                     for name in evidence},
         "data hashes": {name: sorted({str(r["data_hash"]) for rs in found.records.values() for r in rs.values()})
                         for name, found in evidence.items()},
     }

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from assay import stats
 from assay.results import Figure, Finding, Measurement, Table
 from assay.studies.arms import Arm
-from assay.studies.bench.decide import P_VALUE, Evidence, deviation, paired, percent, time_ratio
+from assay.studies.bench.decide import P_VALUE, Evidence, deviation, percent
+from assay.studies.bench.measured import paired, time_ratio
 
 PUBLISHED: Mapping[str, tuple[float, float, float, float]] = {
     "digits": (97.04, 0.35, 94.63, 0.73),
