@@ -76,8 +76,7 @@ class ForwardForward:
         for layer in layers[:-1]:
             with torch.enable_grad():
                 good, bad = layer(right), layer(wrong)
-                limit = self.threshold * good[0].numel()
-                loss = (functional.softplus(limit - goodness(good)) + functional.softplus(goodness(bad) - limit)).mean()
+                loss = self._told_apart(good, bad)
             add_gradients([loss], layer.parameters(), [None])
             losses.append(loss.detach())
             with torch.no_grad():
@@ -107,6 +106,11 @@ class ForwardForward:
                 h = normalised(activity)
             scores.append(sum(found[1:] if len(found) > 1 else found, start=torch.zeros_like(found[0])))
         return torch.stack(scores, dim=-1)
+
+    def _told_apart(self, right: Tensor, wrong: Tensor) -> Tensor:
+        """The loss of one layer, given its activities under right and wrong labels."""
+        limit = self.threshold * right[0].numel()
+        return (functional.softplus(limit - goodness(right)) + functional.softplus(goodness(wrong) - limit)).mean()
 
     def _marked(self, x: Tensor, labels: Tensor, classes: int) -> Tensor:
         marked = x.detach().clone()

@@ -81,7 +81,7 @@ class TargetPropagation:
             if number > 1:
                 inverse = self._inverse(layers, number)
                 with torch.no_grad():
-                    target = h[number - 1] + inverse(target) - inverse(h[number])
+                    target = self._below(inverse, target, h[number], h[number - 1])
                 if self._given is None:
                     self._learn(inverse, layer, h[number - 1], number)
         return loss
@@ -99,6 +99,10 @@ class TargetPropagation:
         with torch.no_grad():
             for name, value in state.items():
                 self._own[name].copy_(value)
+
+    def _below(self, inverse: Callable[[Tensor], Tensor], target: Tensor, above: Tensor, below: Tensor) -> Tensor:
+        """The target of the layer below; the difference cancels whatever the inverse adds to both."""
+        return below + inverse(target) - inverse(above)
 
     def _inverse(self, layers: tuple[Layer, ...], number: int) -> Callable[[Tensor], Tensor]:
         """From the activity of layer ``number`` (from 1) to that of the layer below."""
