@@ -83,7 +83,7 @@ def audit_dependence(
     <Verdict.FAIL: 'FAIL'>
     """
     if not isinstance(depends, Declaration):
-        raise expected("a declaration such as dep.causal()", given=repr(depends), do="see docs/dependence.md")
+        raise expected("a declaration such as dep.causal()", given=repr(depends), do="see docs/guides/dependence.md")
     started = time.perf_counter()
     with untouched_random_state():
         probe = prepare_probe(model, sample, seed=seed, inputs=INPUTS, call=call)

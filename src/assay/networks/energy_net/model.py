@@ -5,8 +5,8 @@
 The network is split at its monotone activations into layers of units and the links F between them. For any
 differentiable link the stationary point is s_l = sigma_l( F_l(s_parents) + sum over children c of
 gamma^(level(c) - level(l)) J_{F_c}^T s_c ): the network's own forward pass, plus feedback through the transpose of each
-link, which is local automatic differentiation (``docs/autograd.md``). As gamma goes to 0 the state is the forward pass
-and the credit travels as backprop's does.
+link, which is local automatic differentiation (``docs/explanations/autograd.md``). As gamma goes to 0 the state is the
+forward pass and the credit travels as backprop's does.
 """
 
 from __future__ import annotations
