@@ -7,6 +7,7 @@ beta, a step of size c) the error allowed is the leading order of that size, and
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ load_forward_mode()  # torch's forward mode warns once, on loading
 def chain(*widths: int, activation: type[nn.Module] | None = nn.Tanh, seed: int = 0) -> nn.Sequential:
     generator = torch_generator(seed, "chain")
     modules: list[nn.Module] = []
-    for below, above in zip(widths, widths[1:], strict=False):
+    for below, above in pairwise(widths):
         layer = nn.Linear(below, above).double()
         with torch.no_grad():
             for parameter in layer.parameters():
