@@ -53,10 +53,9 @@ def bench(
     and its kin, a model as a function of seed, a rule as a class or object, or ``module:name`` of any of them.
     Seeds vary initialisation, order and split; arms share all of them. A task whose data are not here stays in the run,
     undecided, with the line that gets them. Finished cells live in ``store``: the same call redoes nothing.
-    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``); the run records them.
-    ``settings_from`` is a folder with the TASK.json of your own searches (``tune(...)``, ``assay tune --save``), used
-    in the place of the committed ones. With ``grouping``,
-    seeds of narrow networks are trained side by side, which changes the time and nothing else.
+    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``), ``settings_from`` is a folder with the
+    TASK.json of searches of your own; the run records both. With ``grouping``, seeds of narrow networks are trained
+    side by side, which changes the time and nothing else.
 
     >>> bench("digits", rules=["eqprop"], seeds=3).counts                                     # doctest: +SKIP
     """
@@ -88,12 +87,9 @@ def bench(
     answers = study.answer(Place(store, executor, workers, grouping, watcher))
     evidence = {task.name: gather(task, answers.outcomes[task.name]) for task in wanted if task.name not in absent}
     findings = {finding.name: finding for found in answers.findings.values() for finding in found}
-    for name, reason in absent.items():
-        for arm in compared:
-            findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
-    names = [task.name for task in wanted]
-    rerun = _rerun(asked, budget, len(seed_list), seed, margin)
-    rerun += f" --settings-from {chosen_in.as_posix()}" if chosen_in is not None else ""
+    findings |= {f"{name}/{arm.name}": not_measured(name, arm, margin=margin, reason=reason)
+                 for name, reason in absent.items() for arm in compared}
+    rerun = _rerun(asked, budget, len(seed_list), seed, margin, chosen_in)
     ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
                for task in wanted for arm in compared]
     limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
@@ -104,7 +100,7 @@ def bench(
     config = {**_config(evidence, asked, seed_list, margin, settings, absent, chosen_in), **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
-        identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
+        identity={"tasks": [t.name for t in wanted], "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
         command=command or f"assay bench {' '.join(map(_typed, wanted))} {rerun}", seconds=answers.seconds,
         budget=budget, config={**config, **({"where": said} if said else {}), **({"device": device} if device else {})},
         tables=tuple(table for table in tables if table is not None and table.rows),
@@ -165,7 +161,9 @@ def _typed(task: Asked) -> str:
     return task.name if task.source.reference.startswith("live ") else task.source.reference
 
 
-def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str) -> str:
+def _rerun(
+    asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str, folder: Path | None = None
+) -> str:
     def spelling(name: str, reference: str | None) -> str:
         return name if reference is None or reference.startswith("live ") else reference
 
@@ -174,7 +172,7 @@ def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: flo
     models = dict.fromkeys(spelling(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
     told = margin if isinstance(margin, str) else f"{margin:g}"
     return (f"--rules {' '.join(rules)} --models {' '.join(models) or 'mlp'} --budget {budget} --seeds {seeds} "
-            f"--seed {seed} --margin {told}")
+            f"--seed {seed} --margin {told}" + (f" --settings-from {folder.as_posix()}" if folder else ""))
 
 
 def _config(
