@@ -137,7 +137,7 @@ def tune(
     base = chosen(task, arm).settings.changed(settings or {})
     view = load_task(task, arm, seed=seed, items=train_items, data=data).for_tuning()
     space = search_space(arm, search)
-    name = _study_name(task, arm, base, view, seed, space)
+    name = _study_name(task, arm, base=base, view=view, seed=seed, space=space)
     study = _open(optuna, storage, name, seed)
     done = len([t for t in study.trials if t.state.is_finished()])
     # The sampler is seeded by what is already there, so a resumed search draws other points than the finished ones.
@@ -280,7 +280,7 @@ def _flags(flag: str, values: Mapping[str, Any] | None) -> str:
     return "".join(f" {flag} {key}={json.dumps(v, separators=(',', ':'))}" for key, v in (values or {}).items())
 
 
-def _study_name(task: str, arm: Arm, base: Settings, view: TuningView, seed: int, space: Mapping[str, Range]) -> str:
+def _study_name(task: str, arm: Arm, *, base: Settings, view: TuningView, seed: int, space: Mapping[str, Range]) -> str:
     """Searches over other data, other fixed settings or other names are other studies: their trials are not mixed."""
     mark = derive(seed, json.dumps(base.as_record(), sort_keys=True), view.data_hash, ",".join(space)) % 16**8
     return f"{task}/{arm.name}/{mark:08x}"

@@ -1,80 +1,110 @@
-"""The numbers a benchmark keeps of an arm beside its gap: score, time, memory, and credit layer by layer."""
+"""What was measured on one task, put where the decisions look for it, and the margin in units of its metric."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
-from assay import stats
-from assay.results import Measurement
-from assay.studies.arms import Arm
+from assay.errors import expected
+from assay.protocols import ACCURACY, Budget, Metric, Outcome, Outcomes, Trial
+from assay.results import Failure
+from assay.studies.bench.cells import FLOORS
 
-if TYPE_CHECKING:
-    from assay.studies.bench.decide import Evidence
-
-FLOOR_NAMES = ("chance", "majority", "logistic", "mean", "ridge", "neighbour")
-CREDIT = "cosine with the gradient at weight"
-"""How the credit of one weight is called; its number, from 1 at the input, and the arm follow."""
-
+Claim = Literal["parity", "non-inferior", "better"]
 Records = Mapping[int, Mapping[str, Any]]
 
 
-def measured(evidence: Evidence, arm: Arm) -> tuple[Measurement, ...]:
-    """The numbers of an arm and of its baseline, over the seeds each finished."""
-    found: list[Measurement] = []
-    for owner in dict.fromkeys((arm, arm.baseline)):
-        records = evidence.of(owner.name)
-        seeds = tuple(sorted(records))
-        for key, name, unit, factor in (
-            (evidence.metric.key, evidence.metric.name, evidence.metric.unit, evidence.metric.factor),
-            ("return_mean", "return", "reward", 1.0),
-            ("seconds", "training time", "s", 1.0), ("gradient_agreement", "cosine with the true gradient", "1", 1.0),
-            ("residual", "largest residual of the last epoch", "1", 1.0),
-            ("reached", "share of the weights given an update", "%", 100.0),
-            ("peak_bytes", "peak memory of a step", "kB", 1e-3),
-        ):
-            values = tuple(factor * float(records[s][key]) for s in seeds if records[s].get(key) is not None)
-            if not values or len(values) != len(seeds):
-                continue
-            found.append(Measurement(
-                name=f"{name}, {owner.name}", value=sum(values) / len(values), unit=unit, n=len(values),
-                interval=stats.mean_interval(values), values=values, seeds=seeds, note="seeds",
-            ))
-        found += _credit(records, seeds, owner)
-    for key, name in (("seconds", "wall-clock time ratio"), ("cpu_seconds", "processor time ratio")):
-        if (ratio := time_ratio(evidence, arm, key)) is not None:
-            found.append(Measurement(name=name, value=ratio, unit="x", source="derived",
-                                     note=f"training, {arm.name} over {arm.baseline.name}, summed over paired seeds"))
-    for key, value in (evidence.floors or {}).items():
-        if key in FLOOR_NAMES:
-            found.append(Measurement(name=f"floor: {key}", value=evidence.metric.factor * value,
-                                     unit=evidence.metric.unit, note=f"test {evidence.metric.name}"))
-    return tuple(found)
+@dataclass
+class Measured:
+    """Everything measured on one task: records by what and seed, the floors, and what failed."""
+
+    task: str
+    budget: Budget
+    margin: float
+    seeds: tuple[int, ...]
+    records: dict[str, dict[int, Mapping[str, Any]]] = field(default_factory=dict)
+    floors: Mapping[str, Any] | None = None
+    failures: dict[str, list[Failure]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    metric: Metric = ACCURACY
+    claim: Claim = "parity"
+    outcomes: Outcomes = field(default_factory=lambda: Outcomes(()))
+    settings_from: Path | None = None
+    """The folder of the settings, where it is not the package's own."""
+
+    @staticmethod
+    def of_outcomes(
+        outcomes: Outcomes, *, task: str, budget: Budget, margin: float | str, seeds: tuple[int, ...],
+        metric: Metric = ACCURACY, claim: Claim = "parity", settings_from: Path | None = None,
+    ) -> Measured:
+        """The outcomes of a task's trials, put where the decision looks for them.
+
+        A margin in per cent ("5%") is relative to the floor everybody must beat: the error of the mean predictor, or
+        what chance leaves to gain.
+        """
+        found = Measured(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes,
+                         settings_from=settings_from)
+        for outcome in outcomes:
+            what = outcome.trial.arm
+            found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds
+            if outcome.failure is not None:
+                found.failures.setdefault(what, []).append(outcome.failure)
+            elif outcome.record is not None and what == FLOORS:
+                found.floors = outcome.record
+            elif outcome.record is not None:
+                found.records.setdefault(what, {})[outcome.trial.seed] = outcome.record
+        found.margin = in_units(margin, found)
+        return found
+
+    def outcomes_of(self, *arms: str) -> Outcomes:
+        """What became of the trials of some arms; records that came without outcomes are outcomes all the same."""
+        if self.outcomes.all:
+            return Outcomes(tuple(outcome for outcome in self.outcomes if outcome.trial.arm in arms))
+        return Outcomes(tuple(
+            Outcome(Trial(arm, seed, self.budget), record) for arm in arms for seed, record in self.of(arm).items()
+        ))
+
+    def told(self, values: Sequence[float]) -> list[float]:
+        """Scores as they are told: accuracies in per cent, errors as they are."""
+        return [self.metric.factor * value for value in values]
+
+    def scores(self, what: str) -> list[float]:
+        """The scores of an arm in order of seed, as they are told."""
+        return self.told([float(record[self.metric.key]) for _, record in sorted(self.of(what).items())])
+
+    @property
+    def bound(self) -> str:
+        """The margin with its unit."""
+        return f"{self.margin:.4g} {self.metric.gap_unit}"
+
+    def of(self, what: str) -> Records:
+        """Records of an arm or a control by seed."""
+        return self.records.get(what, {})
 
 
-def _credit(records: Records, seeds: tuple[int, ...], owner: Arm) -> list[Measurement]:
-    """The cosine of a step's update with the gradient at every weight of the trained network, from the input up."""
-    profiles = [records[seed].get("credit") or [] for seed in seeds]
-    depths = min((len(profile) for profile in profiles), default=0)
-    found = []
-    for depth in range(depths):
-        values = [profile[depth] for profile in profiles]
-        if all(value is not None for value in values):
-            found.append(Measurement(
-                name=f"{CREDIT} {depth + 1} of {depths}, {owner.name}", value=fmean(values), unit="1", n=len(values),
-                interval=stats.mean_interval(values), values=tuple(values), seeds=seeds, note="seeds",
-            ))
-    return found
+def in_units(margin: float | str, evidence: Measured) -> float:
+    """A margin in units of the gap; text such as "5%" is a share of the floor that everybody must beat."""
+    if not isinstance(margin, str):
+        return float(margin)
+    floors = evidence.floors or {}
+    if evidence.metric.key == "accuracy":
+        return share_of(margin) * 100.0
+    return share_of(margin) * float(floors.get("mean", math.nan))
 
 
-def time_ratio(evidence: Evidence, arm: Arm, key: str = "seconds") -> float | None:
-    """Training time of an arm over that of its baseline, summed over paired seeds."""
-    _, ours, theirs = paired(evidence.of(arm.name), evidence.of(arm.baseline.name), key)
-    return sum(ours) / sum(theirs) if theirs and sum(theirs) > 0 else None
+def share_of(margin: str) -> float:
+    """The share that a relative margin names.
 
-
-def paired(ours: Records, theirs: Records, key: str) -> tuple[tuple[int, ...], list[float], list[float]]:
-    """Seeds both arms finished, and a number of each at those seeds."""
-    seeds = tuple(sorted(ours.keys() & theirs.keys()))
-    return seeds, [float(ours[s][key]) for s in seeds], [float(theirs[s][key]) for s in seeds]
+    >>> share_of("5%")
+    0.05
+    """
+    try:
+        share = float(margin.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise expected("a margin as a number, or as a share such as '5%'", given=f"margin={margin!r}")
+    return share

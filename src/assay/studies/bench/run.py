@@ -16,7 +16,8 @@ from assay.studies.arms import Arm, arms
 from assay.studies.arms.brought import executor_for
 from assay.studies.bench.asked import Asked, asked_tasks, live_things, unavailable
 from assay.studies.bench.cells import CELL, as_cell, plan_task
-from assay.studies.bench.decide import Evidence, decide, not_measured, share_of
+from assay.studies.bench.decide import decide, not_measured
+from assay.studies.bench.measured import Measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.studies.looks import NO_PAST
 from assay.studies.study import Decide, Place, Planned, Question, Study, make_run
@@ -65,14 +66,13 @@ def bench(
     seed_list = seeds_of(budget, count=seeds, first=seed)
     device = _device(device)
     compared = [arm for arm in asked if arm != arm.baseline]
-    root = str(data) if data is not None else None
-    chosen_in = _folder(settings_from)
+    root, chosen_in = str(data) if data is not None else None, _folder(settings_from)
     absent = {task.name: reason for task in wanted
               if task.source is None and (reason := unavailable(task.name, data)) is not None}
     executor, said = executor_for(live_things(wanted, asked), executor)
 
-    def gather(task: Asked, outcomes: Outcomes) -> Evidence:
-        return Evidence.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
+    def gather(task: Asked, outcomes: Outcomes) -> Measured:
+        return Measured.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
                                     metric=task.metric, settings_from=chosen_in)
 
     def question(task: Asked) -> Question:
@@ -89,7 +89,7 @@ def bench(
     findings = {finding.name: finding for found in answers.findings.values() for finding in found}
     findings |= {f"{name}/{arm.name}": not_measured(name, arm, margin=margin, reason=reason)
                  for name, reason in absent.items() for arm in compared}
-    rerun = _rerun(asked, budget, len(seed_list), seed, margin, chosen_in)
+    rerun = _rerun(asked, budget, len(seed_list), seed=seed, margin=margin, folder=chosen_in)
     ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
                for task in wanted for arm in compared]
     limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
@@ -97,7 +97,8 @@ def bench(
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
     heatmap = gap_heatmap(evidence, asked)
-    config = {**_config(evidence, asked, seed_list, margin, settings, absent, chosen_in), **answers.facts}
+    shown = _config(evidence, asked, seeds=seed_list, margin=margin, settings=settings, absent=absent, folder=chosen_in)
+    config = {**shown, **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
         identity={"tasks": [t.name for t in wanted], "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
@@ -108,7 +109,7 @@ def bench(
     )
 
 
-def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Evidence]) -> Decide:
+def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Measured]) -> Decide:
     """The decision on every arm of a task, each with the looks at its own claim."""
     return lambda outcomes, past: [
         decide(gather(outcomes), arm, past.get(claim_of(task, arm), NO_PAST)) for arm in compared
@@ -162,7 +163,7 @@ def _typed(task: Asked) -> str:
 
 
 def _rerun(
-    asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str, folder: Path | None = None
+    asked: Sequence[Arm], budget: str, seeds: int, *, seed: int, margin: float | str, folder: Path | None
 ) -> str:
     def spelling(name: str, reference: str | None) -> str:
         return name if reference is None or reference.startswith("live ") else reference
@@ -176,8 +177,8 @@ def _rerun(
 
 
 def _config(
-    evidence: Mapping[str, Evidence], asked: Sequence[Arm], seeds: Sequence[int], margin: float | str,
-    settings: Mapping[str, Any] | None, absent: Mapping[str, str], folder: Path | None = None,
+    evidence: Mapping[str, Measured], asked: Sequence[Arm], *, seeds: Sequence[int], margin: float | str,
+    settings: Mapping[str, Any] | None, absent: Mapping[str, str], folder: Path | None,
 ) -> dict[str, Any]:
     from assay.studies.arms import chosen
 
