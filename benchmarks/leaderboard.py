@@ -90,8 +90,80 @@ def run(task: str, rule: str, out: Path, workers: int) -> None:
 
 
 def write_page(out: Path) -> None:
-    """Placeholder until the page is written below."""
-    raise SystemExit("no page yet")
+    """The page from whatever runs there are; what is missing is named."""
+    from assay.learning.names import RULES
+    from assay.results import load_run
+
+    lines = [
+        "# Leaderboard of learning rules", "",
+        "Written by `python benchmarks/leaderboard.py OUT`, which goes on where it stopped; do not edit. What each "
+        "rule does: [the rules](../guides/rules.md). Every rule: the same network, initial weights, order and noise "
+        "stream, the same number of trials over learning rate and input noise, judged on validation; scores are of the test "
+        f"set, over {SEEDS} seeds.", "",
+        "No rule is called better or worse than backprop but by its interval. **Gap** and its 90 % interval come from "
+        "the benchmark's own decision; **told from backprop** asks for a paired t interval without 0 at 95 % over all "
+        "rules of the table together (Bonferroni). **Parity** is the verdict at "
+        f"± {MARGIN:g} pp. **Credit**: cosine of one step's update with the gradient at each weight of the trained "
+        "network, from the input up, mean over seeds. **Reached**: share of the weights given any update. **Memory**: "
+        "peak of one step on 128 rows. **Time**: processor time of training over backprop's, on a machine that did "
+        "other work too. The order is by mean accuracy and claims nothing.", "",
+    ]
+    for task in TASKS:
+        runs = {rule: load_run(path) for rule in compared() if (path := out / "runs" / task / f"{rule}.json").is_file()}
+        missing = [rule for rule in compared() if rule not in runs]
+        lines += [f"## {task}", "", *(table(task, runs) if runs else []), ""]
+        if missing:
+            lines += [f"Not run yet: {', '.join(missing)}; the same command goes on.", ""]
+        lines += [f"Settings: `benchmarks/leaderboard_settings/{task}.json` "
+                  f"({TASKS[task]['trials']} trials per rule).", ""]
+    lines += ["## Rules", "", *(f"* `{name}`: {RULES[name].about}" for name in compared()), ""]
+    PAGE.write_text("\n".join(lines), encoding="utf-8")
+    print(f"written: {PAGE}")
+
+
+def table(task: str, runs: dict[str, Any]) -> list[str]:
+    """The rules of one task, best mean first, with backprop among them."""
+    columns = ("rule", "accuracy [%]", "95 % interval", "n", "gap [pp]", "90 % interval", "told from backprop",
+               "parity", "credit by weight", "reached [%]", "memory [kB]", "time")
+    rows = [entry(rule, found.findings[0], len(runs)) for rule, found in runs.items()]
+    longest = max((found.findings[0] for found in runs.values()), key=lambda finding: len(finding.seeds))
+    rows.append(entry("backprop", longest, len(runs)))
+    rows.sort(key=lambda row: -float(row[1] or 0))
+    first = next(iter(runs.values()))
+    place = first.environment
+    made = (f"{len(runs)} of {len(compared())} rules; {place.cpu or place.platform}, torch "
+            f"{place.packages.get('torch', '')}, revision {place.git_revision[:10] or 'unknown'}; floors in per cent: "
+            + ", ".join(f"{m.name.removeprefix('floor: ')} {m.value:.1f}" for m in longest.measurements
+                        if m.name.startswith("floor: ")) + ".")
+    body = [f"| {' | '.join(row)} |" for row in rows]
+    return [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}", *body, "", made]
+
+
+def entry(rule: str, finding: Any, comparisons: int) -> tuple[str, ...]:
+    """One row, all from the measurements of a finding."""
+    from assay import stats
+    from assay.studies.bench.credit import CREDIT
+
+    arm = f"{rule}/mlp"
+    own = {m.name.removesuffix(f", {arm}"): m for m in finding.measurements if m.name.endswith(f", {arm}")}
+
+    def number(name: str, digits: int) -> str:
+        return f"{own[name].value:.{digits}f}" if name in own and own[name].value is not None else ""
+
+    credit = " ".join(f"{m.value:.2f}" for name, m in own.items() if name.startswith(CREDIT))
+    accuracy = own.get("accuracy")
+    around = f"{accuracy.interval.low:.2f} to {accuracy.interval.high:.2f}" if accuracy and accuracy.interval else ""
+    start = (rule, number("accuracy", 2), around, str(accuracy.n if accuracy else 0))
+    end = (credit, number("share of the weights given an update", 0), number("peak memory of a step", 0))
+    if rule == "backprop":
+        return (*start, "", "", "", "yardstick", *end, "1.0")
+    gap = next((m for m in finding.measurements if m.name == finding.headline), None)
+    ratio = next((m.value for m in finding.measurements if m.name == "processor time ratio"), None)
+    limits = f"{gap.interval.low:+.2f} to {gap.interval.high:+.2f}" if gap and gap.interval else ""
+    strict = stats.mean_interval(gap.values, confidence=1 - 0.05 / comparisons) if gap and len(gap.values) > 1 else None
+    told = "" if strict is None else "above" if strict.low > 0 else "below" if strict.high < 0 else "no"
+    return (*start, f"{gap.value:+.2f}" if gap and gap.value is not None else "", limits, told, str(finding.verdict),
+            *end, f"{ratio:.1f}" if ratio is not None else "")
 
 
 if __name__ == "__main__":
