@@ -24,7 +24,7 @@ from assay.studies.arms.settings import Settings
 from assay.studies.arms.table import Arm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from assay.tasks.base import ArrayTask, TuningView
 
@@ -50,7 +50,7 @@ def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: i
         model = made.feedforward() if isinstance(made, EnergyMLP) and not arm.relaxes else made
     else:
         made = _energy_model(arm.model, settings, task, seed=seed)
-        model = made if arm.relaxes else _feedforward(made)
+        model = made if arm.relaxes else made.feedforward()
     if arm.relaxes and not isinstance(model, EquilibriumModel):
         raise expected(f"a model with an energy for the rule {arm.rule}", given=f"{arm.model}: {type(model).__name__}",
                        do="see assay.protocols.EquilibriumModel, or choose another rule")
@@ -115,26 +115,6 @@ def _gradient(model: nn.Module, rule: Rule, x: torch.Tensor, y: torch.Tensor) ->
     parts = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in model.parameters()]
     model.zero_grad(set_to_none=True)
     return torch.cat(parts).double()
-
-
-class _Activation(nn.Module):
-    elementwise = True
-
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
-
-
-def _feedforward(energy: Any) -> nn.Module:
-    """The limit gamma -> 0 of an energy model: an ordinary net of the same parameters."""
-    if isinstance(energy, EnergyMLP):
-        return energy.feedforward()
-    pool = nn.MaxPool2d(2) if energy.pooling == "max" else nn.AvgPool2d(2)
-    blocks = [nn.Sequential(conv, pool, _Activation(energy.activation.function)) for conv in energy.layers]
-    return nn.Sequential(*blocks, nn.Flatten(), energy.output)
 
 
 def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Any:
