@@ -15,9 +15,10 @@ from assay.rules.pepita import Pepita
 from assay.rules.perturbation import NodePerturbation, WeightPerturbation
 from assay.rules.predictive_coding import PredictiveCoding
 from assay.rules.target_propagation import TargetPropagation
+from assay.solving.spectral import keep_bounded
 
 __all__ = [
     "BPTT", "Asymmetric", "Backprop", "Centered", "DualPropagation", "EqProp", "FeedbackAlignment", "ForwardForward",
     "ForwardGradient", "HealthWarning", "Holomorphic", "LocalHeads", "NodePerturbation", "OneSided", "Pepita",
-    "PredictiveCoding", "Richardson", "Tangent", "TargetPropagation", "WeightPerturbation",
+    "PredictiveCoding", "Richardson", "Tangent", "TargetPropagation", "WeightPerturbation", "keep_bounded",
 ]
