@@ -151,6 +151,12 @@ def copies(model: nn.Module, template: Any, cases: list[Leaves]) -> dict[str, An
 
 def drawn(sample: Any, inputs: int, seed: int) -> tuple[Any, list[Leaves]]:
     """The shape of one input and the leaves of each: a sample drawn, taken as it is, or a list of separate inputs."""
+    if hasattr(sample, "edge_index") and hasattr(sample, "to_dict"):
+        raise expected(
+            "a tensor, a tuple, a dict, a list of them or a sampler (n, generator) -> inputs",
+            given=f"a graph of torch_geometric ({type(sample).__name__})",
+            do="sym.molecule(model, data) guesses what its keys are; or give data.to_dict() and call=",
+        )
     if callable(sample) and not isinstance(sample, nn.Module):
         every = [sample(inputs, torch_generator(seed, "inputs"))]
     elif isinstance(sample, list):
