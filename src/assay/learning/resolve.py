@@ -41,7 +41,7 @@ def imported(path: str) -> Any:
         raise InputError(f"importing '{module_name}' failed: {type(error).__name__}: {error}") from error
     for step in name.split("."):
         if not hasattr(found, step):
-            public = [known for known in dir(found) if not known.startswith("_")]
+            public = getattr(found, "__all__", None) or [known for known in dir(found) if not known.startswith("_")]
             raise InputError(f"{unknown(f'name in {module_name}', step, public)}")
         found = getattr(found, step)
     return found
