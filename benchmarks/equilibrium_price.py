@@ -51,9 +51,9 @@ triples. At 0.003 it is kept, but feedback is then next to nothing and the credi
 ABOUT_CLASSIC = """\
 One-sided, beta 1e-3, weights as initialised; the nudged phase rests when no layer's deviation changes by more than 1e-4
 of itself. EP by autograd is given the fewest steps (free and nudged alike, centered, beta 0.02) at which its gradient
-is as good as ours. Clipped units, [0, 1], are those of the classic papers. tanh at gamma 1 is almost critical with
-these weights (|W| = 1.15; beyond 1 a network need not have a single valley): its energy falls with every sweep, but
-some rows take hundreds, and a run that took 200 was stopped there."""
+is as good as ours, and 60 where it never is. Clipped units, [0, 1], are those of the classic papers. tanh at gamma 1
+is almost critical with these weights (|W| = 1.15; beyond 1 a network need not have a single valley): its energy falls
+with every sweep, but some rows take hundreds, and a run that took 200 was stopped there."""
 LIMITS = {1: 1.25, 2: 1.7, 3: 1.9, 5: 2.1}
 
 
