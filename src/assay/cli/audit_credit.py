@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.options import Device, ModelPath, OneReport, RootSeed
 
 if TYPE_CHECKING:
     from assay.results import Finding
@@ -19,7 +19,7 @@ def audit_credit(
     data: Annotated[
         str,
         typer.Option(
-            help="A task (digits, cifar10, ...), a .safetensors file with x and y, or pkg.module:name of a pair (x, y)."
+            help="A task by name, a .safetensors file with x and y, or pkg.module:name of a task or of a pair (x, y)."
         ),
     ],
     weights: Annotated[Path | None, typer.Option(help="A .safetensors file with the trained weights.")] = None,
@@ -38,6 +38,7 @@ def audit_credit(
     seeds: Annotated[int, typer.Option(help="Seeds of the baselines.")] = 3,
     samples: Annotated[int, typer.Option(help="Test samples audited.")] = 128,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the learning signal reach every block, can it be measured, and does training the blocks pay?
@@ -56,6 +57,7 @@ def audit_credit(
         seeds=seeds,
         samples=samples,
         seed=seed,
+        device=device,
     )
     finish(finding, out)
 
@@ -72,11 +74,12 @@ def run(
     seeds: int = 3,
     samples: int = 128,
     seed: int = 0,
+    device: str | None = None,
 ) -> Finding:
     """The finding for a model and data named on the command line."""
     from assay.audits.credit import audit_credit as audit
     from assay.cli import credit_inputs as inputs
-    from assay.cli.subjects import learning_rule, module
+    from assay.cli.subjects import learning_rule, module, placed
     from assay.errors import expected
     from assay.studies.baselines import train_baselines
 
@@ -86,7 +89,7 @@ def run(
     subject = module(model)
     if weights is not None:
         inputs.load_weights(subject, weights)
-    x, y = inputs.batch(data, samples)
+    subject, x, y = placed(subject, *inputs.batch(data, samples), device=device)
     learning = learning_rule(rule, subject, seed=seed, blocks=blocks)
     if feedback is not None:
         inputs.load_feedback(learning, feedback, subject, x, y, named=rule)
@@ -108,5 +111,6 @@ def run(
         seeds=seeds if epochs else None,
         samples=samples,
         seed=seed,
+        device=device,
     )
     return found.model_copy(update={"rerun": command})

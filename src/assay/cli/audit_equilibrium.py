@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import ModelPath, OneReport, RootSeed
-from assay.cli.subjects import learning_rule, load, make, module
+from assay.cli.options import Device, ModelPath, OneReport, RootSeed
+from assay.cli.subjects import learning_rule, load, make, module, placed
 from assay.errors import expected
 
 if TYPE_CHECKING:
@@ -35,16 +35,17 @@ def audit_gradient(
     nudge: NudgeName = "centered",
     limit: Annotated[float | None, typer.Option(help="Largest relative error of any parameter.")] = None,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the learning rule give the gradient of the loss, parameter by parameter?"""
     from assay.audits.equilibrium.gradient import audit_gradient as audit
 
-    x, y = _pair(model, sample)
-    built = module(model)
+    built, x, y = placed(module(model), *_pair(model, sample), device=device)
     learning = _rule(rule, built, beta, nudge, seed)
     finding = audit(built, x, y, rule=learning, seed=seed, limit=limit, subject=model)
-    _finish(finding, rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed), out)
+    _finish(finding, rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed,
+                           device=device), out)
 
 
 def audit_stability(
@@ -53,6 +54,7 @@ def audit_stability(
     limit: Annotated[float, typer.Option(help="Largest Lipschitz constant of one step.")] = 1.0,
     sweeps: Annotated[int, typer.Option(help="Sweeps the relaxation is followed for.")] = 200,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Is the map that the model repeats a contraction on these inputs, and does it come to rest?"""
@@ -60,8 +62,9 @@ def audit_stability(
 
     given = _loaded(model, sample)
     x = given[0] if isinstance(given, tuple) else given
-    finding = audit(module(model), x, limit=limit, sweeps=sweeps, seed=seed, subject=model)
-    _finish(finding, rerun("stability", model, sample=sample, limit=limit, sweeps=sweeps, seed=seed), out)
+    finding = audit(module(model), x, limit=limit, sweeps=sweeps, seed=seed, device=device, subject=model)
+    again = rerun("stability", model, sample=sample, limit=limit, sweeps=sweeps, seed=seed, device=device)
+    _finish(finding, again, out)
 
 
 def audit_memory(
@@ -71,15 +74,16 @@ def audit_memory(
     beta: Beta = 0.1,
     nudge: NudgeName = "centered",
     limit: Annotated[float, typer.Option(help="Largest growth of the peak, as a share.")] = 0.05,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does a gradient need more memory the longer the relaxation runs?"""
     from assay.audits.equilibrium.memory import audit_memory as audit
 
-    x, y = _pair(model, sample)
-    built = module(model)
+    built, x, y = placed(module(model), *_pair(model, sample), device=device)
     finding = audit(built, x, y, rule=_rule(rule, built, beta, nudge, 0), limit=limit, subject=model)
-    _finish(finding, rerun("memory", model, sample=sample, **_named(rule, beta, nudge), limit=limit), out)
+    again = rerun("memory", model, sample=sample, **_named(rule, beta, nudge), limit=limit, device=device)
+    _finish(finding, again, out)
 
 
 def audit_kernel(

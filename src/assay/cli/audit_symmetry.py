@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import ModelPath, OneReport, RootSeed
-from assay.cli.subjects import load, make
+from assay.cli.options import Device, ModelPath, OneReport, RootSeed
+from assay.cli.subjects import load, make, placed
 
 if TYPE_CHECKING:
     from assay.results import Finding
@@ -36,6 +36,7 @@ def audit_symmetry(
     inputs: Annotated[int | None, typer.Option(help="Inputs used at most; default: as --rare needs.")] = None,
     transforms: Annotated[int | None, typer.Option(help="Group elements per generator; as --rare needs.")] = None,
     skip: Annotated[list[str] | None, typer.Option(help="A part to leave out (UNTESTED); may be repeated.")] = None,
+    device: Device = None,
 ) -> None:
     """Does the model have the symmetry it claims? Where does it break, why, and how is it mended?"""
     finding = run(
@@ -49,6 +50,7 @@ def audit_symmetry(
         inputs=inputs,
         transforms=transforms,
         skip=tuple(skip or ()),
+        device=device,
     )
     finish(finding, out)
 
@@ -65,6 +67,7 @@ def run(
     inputs: int | None = None,
     transforms: int | None = None,
     skip: tuple[str, ...] = (),
+    device: str | None = None,
 ) -> Finding:
     """The finding for models named by import path."""
     from assay.audits.symmetry.audit import audit_symmetry as audit
@@ -76,11 +79,13 @@ def run(
     how: dict[str, Any] = {
         "seed": seed, "budget": budget, "rare": rare, "inputs": inputs, "transforms": transforms
     }  # fmt: skip
-    again = rerun("symmetry", model, symmetry=symmetry, sample=sample, against=against, **how, skip=skip)
+    again = rerun("symmetry", model, symmetry=symmetry, sample=sample, against=against, **how, skip=skip, device=device)
     if against is not None:
-        found = compare(_made(against), _made(model), data, spec, **how)
+        older, data = placed(_made(against), data, device=device)
+        (newer,) = placed(_made(model), device=device)
+        found = compare(older, newer, data, spec, **how)
         return found.model_copy(update={"rerun": again, "subject": f"{model} against {against}"})
-    found = audit(_made(model), data, spec, **how, skip=skip, name=model)
+    found = audit(_made(model), data, spec, **how, skip=skip, device=device, name=model)
     paths = {"model": model, "sample": where, "symmetry": symmetry}
     issues = tuple(issue.model_copy(update={"script": filled_in(issue.script, paths)}) for issue in found.issues)
     return found.model_copy(update={"rerun": again, "issues": issues})

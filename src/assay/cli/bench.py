@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from assay.cli.options import Address, Cells, Data, Device, Engine, FirstSeed, Grouping, Report, Seeds, Workers
+from assay.errors import ConfigError
 
 RULE_NAMES = "backprop, eqprop, bptt, fa-layer, fa-block, dfa-layer, dfa-block, sign-layer, kp-layer, original"
 """Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.learning.names.RULES``."""
@@ -29,6 +31,7 @@ def bench_command(
         str, typer.Option(help="Largest gap called parity: percentage points, target units, or a share such as 2%.")
     ] = "1",
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting for every arm: --set epochs=2.")] = None,
+    settings: Annotated[Path | None, typer.Option(help="Settings of each arm: a file of assay tune --save.")] = None,
     data: Data = None,
     device: Device = None,
     workers: Workers = None,
@@ -58,9 +61,15 @@ def bench_command(
         run = bench(
             *(tasks or ()), rules=rules or DEFAULT_RULES, models=models or ("mlp",), budget=chosen.budget,
             seeds=chosen.seeds, seed=chosen.seed, margin=limit(margin), data=chosen.data,
-            settings=assignments(set_), device=device, **at_work.options,
+            settings=_settings(settings, set_), device=device, **at_work.options,
         )
     finish(run, at_work.folder_of(run))
+
+
+def _settings(file: Path | None, texts: list[str] | None) -> Any:
+    if file is not None and texts:
+        raise ConfigError("expected --set or --settings, not both; write the setting into the file")
+    return file if file is not None else assignments(texts)
 
 
 def limit(text: str) -> float | str:

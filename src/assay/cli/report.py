@@ -11,24 +11,35 @@ from assay.cli.common import console
 from assay.errors import ConfigError, unknown
 
 FORMAT_NAMES = ("md", "html", "json", "junit", "csv", "latex", "checklist", "citation")
-"""Written out here so that ``--help`` loads no renderer; a test keeps it equal to ``assay.reports.formats``."""
+TRACKER_NAMES = ("wandb", "mlflow", "tensorboard")
+"""Both written out here so that ``--help`` loads no renderer; a test keeps them equal to ``assay.reports``."""
 
 
 def report_command(
     run: Annotated[Path, typer.Argument(help="A run folder or a run.json.", metavar="RUN")],
     format: Annotated[  # noqa: A002
-        str, typer.Option("--format", "-f", help=f"One of: {', '.join(FORMAT_NAMES)}.")
+        str, typer.Option("--format", "-f", help=f"One of: {', '.join((*FORMAT_NAMES, *TRACKER_NAMES))}.")
     ] = "md",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write here instead of the terminal.")] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Write here instead of the terminal; a tracker's folder or URI.")
+    ] = None,
 ) -> None:
-    """Show a finished run as Markdown, HTML, JSON, JUnit, CSV, LaTeX, checklist answers or a citation."""
-    if format not in FORMAT_NAMES:
-        raise ConfigError(unknown("format", format, FORMAT_NAMES))
+    """Show a finished run as Markdown, HTML, JSON, JUnit, CSV, LaTeX, checklist answers or a citation.
+
+    Or send it to a tracker: wandb, mlflow or tensorboard (event files).
+    """
+    if format not in (*FORMAT_NAMES, *TRACKER_NAMES):
+        raise ConfigError(unknown("format", format, (*FORMAT_NAMES, *TRACKER_NAMES)))
     from assay.reports.formats import render
     from assay.reports.save import write_atomically
     from assay.results import load_run
 
     loaded = load_run(run)
+    if format in TRACKER_NAMES:
+        from assay.reports.trackers import send
+
+        typer.echo(f"sent to {format}: {send(loaded, format, out)}")
+        return
     text = render(loaded, format)
     if out is None and format == "md" and console().is_terminal:
         from rich.markdown import Markdown
@@ -39,5 +50,5 @@ def report_command(
     elif out is None:
         typer.echo(text, nl=not text.endswith("\n"))
     else:
-        write_atomically(out, text)
+        write_atomically(Path(out), text)
         typer.echo(f"written to {out}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from assay import stats
 from assay.engine import content_key, fingerprint
@@ -19,6 +21,7 @@ from assay.studies.arms.brought import Here
 from assay.studies.looks import NO_PAST, Past
 from assay.studies.measure import CELL, TOGETHER, trial_of
 from assay.studies.study import Place, Planned, Question, Study, ends_badly, make_run, never
+from assay.studies.where import device_facts, named_device
 
 
 def verify(
@@ -33,6 +36,7 @@ def verify(
     grouping: bool = True,
     watcher: Watcher | None = None,
     command: str | None = None,
+    device: str | None = None,
 ) -> Run:
     """The run of the named tracks (all of them by default), each decided over its seeds.
 
@@ -40,18 +44,21 @@ def verify(
     (a folder or URL, ``assay-runs/cells`` by default): the same call after a kill redoes only what is missing, and
     asking for more seeds adds only their cells. A cell that raises, hangs or dies makes its track an ERROR; the others
     finish. With ``grouping``, trials that a track can measure together are, which changes the time and nothing else.
+    ``device`` (cpu, cuda, mps, auto) goes to tracks that take one (``takes_device``; every claim about training made by
+    ``assay.claims`` does); the run names those that were computed on the CPU all the same.
 
     >>> verify(0, seeds=3).verdict                                        # doctest: +SKIP
     <Verdict.PASS: 'PASS'>
     """
     seed_list = seeds_of(budget, count=seeds, first=seed)
+    device = named_device(device)
     chosen = [registry.find(key) for key in dict.fromkeys(map(str, tracks))] if tracks else registry.ordered()
     chosen = list({track.number: track for track in chosen}.values())
     questions: list[Question] = []
     unplanned: dict[str, Finding] = {}
     for track in chosen:
         try:
-            questions.append(question(track, budget, seed_list))
+            questions.append(question(track, budget, seed_list, device))
         except Exception as error:  # a track that cannot say what it wants to run is an ERROR, and the others finish
             unplanned[str(track.number)] = _unplanned(track, error)
     study = Study(tuple(questions), stop=ends_badly if fail_fast else never)
@@ -71,7 +78,7 @@ def verify(
         identity={"tracks": [t.number for t in chosen], "budget": budget, "seeds": list(seed_list)},
         command=command or f"assay verify {' '.join(map(str, tracks))} {rerun}",
         seconds=answers.seconds, budget=budget,
-        config={"budget": budget, "seeds": list(seed_list), **answers.facts},
+        config={"budget": budget, "seeds": list(seed_list), **answers.facts, **_where(device, chosen)},
     )
 
 
@@ -81,9 +88,20 @@ def _here(tracks: Iterable[Track]) -> Executor | None:
     return Here() if typed else None
 
 
-def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
+def _where(device: str | None, tracks: Iterable[Track]) -> dict[str, Any]:
+    aside = [track.name for track in tracks if not takes_device(track)]
+    facts: dict[str, Any] = device_facts(device)
+    return facts | ({"computed on the CPU": aside} if aside and device not in (None, "cpu") else {})
+
+
+def takes_device(track: Track) -> bool:
+    """Whether the trials of a track look for a device in their configuration."""
+    return bool(getattr(track.body, "takes_device", False))
+
+
+def question(track: Track, budget: Budget, seeds: tuple[int, ...], device: str | None = None) -> Question:
     """A track as a question: its trials, their cells, and its decision behind the central guards."""
-    cells, claim = plan(track, budget, seeds), f"track {track.name}: {track.claim}"
+    cells, claim = plan(track, budget, seeds, device), f"track {track.name}: {track.claim}"
     return Question(
         str(track.number), track.title, tuple(Planned(trial_of(cell.payload), cell) for cell in cells),
         lambda outcomes, past: [decide(track, outcomes, seeds, past.get(claim, NO_PAST))],
@@ -105,7 +123,7 @@ def trials_of(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Trial]
     return found
 
 
-def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
+def plan(track: Track, budget: Budget, seeds: Sequence[int], device: str | None = None) -> list[Cell]:
     """The cells of one track, each under a key of everything its result depends on.
 
     A track may have a method ``resources(trial)`` that returns what a cell needs to run, any of ``cpus``, ``gpus``,
@@ -120,6 +138,8 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     siblings = getattr(track.body, "siblings", None)
     cells = []
     for trial in trials_of(track, budget, seeds):
+        if device is not None and takes_device(track):
+            trial = replace(trial, config={**trial.config, "device": device})
         payload = {
             "module": track.module,
             "track": track.number,

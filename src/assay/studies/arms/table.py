@@ -9,7 +9,7 @@ from typing import Any
 from assay.errors import InputError, unknown
 from assay.learning.names import RULES, spelled
 from assay.learning.resolve import is_path
-from assay.studies.arms.brought import bring
+from assay.studies.arms.brought import LIVE, Brought, bring, fetched
 
 MODELS: Mapping[str, str] = {
     "mlp": "EnergyMLP: layers with feedback weaker than feed-forward by gamma",
@@ -81,9 +81,9 @@ def arms(rules: Sequence[Any] | Mapping[str, Any], models: Sequence[Any] | Mappi
     ['backprop/mlp', 'eqprop/mlp', 'original/looped']
     """
     asked: list[Arm] = []
-    for rule_label, rule in _labelled(rules):
-        for model_label, model in _labelled(models):
-            asked.append(_arm(rule, model, rule_label, model_label))
+    nets = [_brought(model, label) for label, model in _labelled(models)]
+    for rule in (_brought(rule, label) for label, rule in _labelled(rules)):
+        asked += [_arm(rule, net) for net in nets]
     baselines = [arm.baseline for arm in asked]
     found = tuple(dict.fromkeys([*baselines, *asked]))
     names = [arm.name for arm in found]
@@ -92,20 +92,22 @@ def arms(rules: Sequence[Any] | Mapping[str, Any], models: Sequence[Any] | Mappi
     return found
 
 
-def _arm(rule: Any, model: Any, rule_label: str | None, model_label: str | None) -> Arm:
-    if _is_name(rule) and _is_name(model):
+def _arm(rule: str | Brought, model: str | Brought) -> Arm:
+    if isinstance(rule, str) and (isinstance(model, str) or spelled(rule) == "original"):
         return find_arm(rule if spelled(rule) == "original" else f"{rule}/{model}")
-    if _is_name(rule) and spelled(rule) == "original":
-        return find_arm(rule)
-    if _is_name(model):
+    if isinstance(model, str):
         find_arm(f"backprop/{model}")  # the name exists
-        made = bring(rule, label=rule_label)
-        return Arm(made.label, model, made.reference, relaxing=_relaxing(rule), modules=made.modules)
-    net = bring(model, label=model_label)
-    if _is_name(rule):
-        return Arm(spelled(rule), net.label, None, net.reference, modules=net.modules)
-    made = bring(rule, label=rule_label)
-    return Arm(made.label, net.label, made.reference, net.reference, _relaxing(rule), (*made.modules, *net.modules))
+        assert isinstance(rule, Brought)
+        return Arm(rule.label, model, rule.reference, relaxing=_relaxing(rule), modules=rule.modules)
+    if isinstance(rule, str):
+        return Arm(spelled(rule), model.label, None, model.reference, modules=model.modules)
+    return Arm(rule.label, model.label, rule.reference, model.reference, _relaxing(rule),
+               (*rule.modules, *model.modules))
+
+
+def _brought(given: Any, label: str | None) -> str | Brought:
+    """A name as it is; anything else once, however many arms it is part of."""
+    return given if _is_name(given) else bring(given, label=label)
 
 
 def _labelled(given: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | None, Any]]:
@@ -120,9 +122,15 @@ def _is_name(given: Any) -> bool:
     return isinstance(given, str) and not is_path(given)
 
 
-def _relaxing(rule: Any) -> bool:
-    if not type(rule).__module__.startswith("assay.rules") and not getattr(rule, "__module__", "").startswith("assay."):
+def _relaxing(rule: Brought) -> bool:
+    """Whether this is equilibrium propagation itself, as a class or an object; a path of the user's says otherwise."""
+    given = LIVE.get(rule.reference)
+    kind = given if isinstance(given, type) else type(given)
+    if rule.live and not kind.__module__.startswith("assay."):
+        return False
+    if not rule.live and not rule.reference.startswith("assay."):
         return False
     from assay.rules import EqProp
 
-    return rule is EqProp or isinstance(rule, EqProp)
+    found = fetched(rule.reference)
+    return found is EqProp or isinstance(found, EqProp)

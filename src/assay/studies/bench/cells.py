@@ -11,7 +11,7 @@ from assay.engine import cell_key, content_key
 from assay.learning.controls import shuffle_labels
 from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
-from assay.studies.arms import Arm, Settings, chosen, find_arm
+from assay.studies.arms import Arm, Chosen, Settings, chosen, find_arm
 from assay.studies.arms.data import load_task
 
 QUICK_ITEMS = 10_000
@@ -58,18 +58,16 @@ class Work:
 
 def plan_task(
     task: str, arms: Sequence[Arm], *, budget: Budget, seeds: Sequence[int], overrides: Mapping[str, Any] | None = None,
-    source: Source | None = None,
+    source: Source | None = None, tuned: Mapping[str, Chosen] | None = None,
 ) -> list[Work]:
     """All work of one task: every arm at every seed, the controls of each baseline, and the floors once."""
     work = []
     for arm in arms:
-        # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
-        known = Settings(input_noise=0.0) if source is not None else chosen(task, arm).settings
-        tuned = known.changed(overrides or {})
-        settings, items = _budgeted(tuned, task, budget)
+        known = chosen(task, arm, own=source is not None, tuned=tuned).settings.changed(overrides or {})
+        settings, items = _budgeted(known, task, budget)
         work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
         if arm == arm.baseline:
-            work += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
+            work += _controls(task, arm, known, seeds[:CONTROL_SEEDS])
     _, items = _budgeted(Settings(), task, budget)
     work.append(Work(task, FLOORS, arms[0].baseline, seeds[0], Settings(), items))
     return [replace(item, source=source) for item in work]
@@ -180,7 +178,7 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         **_scores(task, result), "loss": result.final_loss,
         "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
         "residual": result.history[-1].residual if result.history else None,
-        "items": len(task.test), **answered(built.model, task.test),
+        "items": len(task.test), **answered(built.model, task.test, rule=built.rule),
         "train_items": len(task.train), "data_hash": task.data_hash,
         "parameters": sum(p.numel() for p in built.model.parameters()),
         "curve": [round(epoch.validation_accuracy if task.classes else epoch.validation_error, 5)
@@ -188,6 +186,7 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         "gradient_agreement": gradient_agreement(built, task.train.x[:128], task.train.y[:128]),
     }
     if hasattr(task, "returns"):
+        built.model.to("cpu")  # where environments live
         played = task.returns(built.model, episodes=EPISODES, seed=seed)
         expert = task.expert_returns(episodes=EPISODES, seed=seed)
         record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,

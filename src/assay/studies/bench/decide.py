@@ -13,7 +13,7 @@ from assay.errors import expected
 from assay.protocols import ACCURACY, Budget, Metric, Outcome, Outcomes, Trial
 from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
 from assay.stats.intervals import deviation as spread
-from assay.studies.arms import Arm, chosen
+from assay.studies.arms import Arm, Chosen, chosen
 from assay.studies.bench.cells import FLOORS, LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
 from assay.studies.looks import NO_PAST, Past
 
@@ -42,18 +42,20 @@ class Evidence:
     metric: Metric = ACCURACY
     claim: Claim = "parity"
     outcomes: Outcomes = field(default_factory=lambda: Outcomes(()))
+    settings: Mapping[str, Chosen] = field(default_factory=dict)
 
     @staticmethod
     def of_outcomes(
         outcomes: Outcomes, *, task: str, budget: Budget, margin: float | str, seeds: tuple[int, ...],
-        metric: Metric = ACCURACY, claim: Claim = "parity",
+        metric: Metric = ACCURACY, claim: Claim = "parity", settings: Mapping[str, Chosen] | None = None,
     ) -> Evidence:
         """The outcomes of a task's trials, put where the decision looks for them.
 
         A margin in per cent ("5%") is relative to the floor everybody must beat: the error of the mean predictor, or
         what chance leaves to gain.
         """
-        found = Evidence(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes)
+        found = Evidence(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes,
+                         settings=settings or {})
         for outcome in outcomes:
             what = outcome.trial.arm
             found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds
@@ -375,7 +377,7 @@ def _key_finding(evidence: Evidence, arm: Arm, ours: list[float], theirs: list[f
 
 
 def _experiment(evidence: Evidence, arm: Arm) -> str:
-    source = chosen(evidence.task, arm)
+    source = evidence.settings.get(arm.name) or chosen(evidence.task, arm)
     record = next(iter(evidence.of(arm.name).values()), {})
     size = f"{record['train_items']:,} training and {record['items']:,} test items. " if record else ""
     return (

@@ -12,14 +12,15 @@ from assay.errors import expected
 from assay.protocols import Budget, Executor, Outcomes, Trial, Watcher
 from assay.results import Run
 from assay.seeding import seeds_of
-from assay.studies.arms import Arm, arms
-from assay.studies.arms.brought import executor_for
+from assay.studies.arms import Arm, Chosen, arms, chosen, read_settings
+from assay.studies.arms.brought import executor_for, typed
 from assay.studies.bench.asked import Asked, asked_tasks, live_things, unavailable
 from assay.studies.bench.cells import CELL, as_cell, plan_task
 from assay.studies.bench.decide import Evidence, decide, not_measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.studies.looks import NO_PAST
 from assay.studies.study import Decide, Place, Planned, Question, Study, make_run
+from assay.studies.where import device_facts, named_device
 
 DEFAULT_TASKS = ("digits", "mnist", "fashion-mnist", "cartpole-bc", "acrobot-bc")
 DEFAULT_RULES = ("backprop", "eqprop")
@@ -37,7 +38,7 @@ def bench(
     data: str | Path | None = None,
     workers: int | None = None,
     store: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | str | Path | None = None,
     device: str | None = None,
     executor: Executor | None = None,
     grouping: bool = True,
@@ -52,32 +53,40 @@ def bench(
     and its kin, a model as a function of seed, a rule as a class or object, or ``module:name`` of any of them.
     Seeds vary initialisation, order and split; arms share all of them. A task whose data are not here stays in the run,
     undecided, with the line that gets them. Finished cells live in ``store``: the same call redoes nothing.
-    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``); the run records them. With ``grouping``,
+    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``), or are a file that ``assay tune --save``
+    wrote, where each arm has its own; the run records them. ``device`` (cpu, cuda, mps, auto) is where arms are
+    trained. With ``grouping``,
     seeds of narrow networks are trained side by side, which changes the time and nothing else.
 
     >>> bench("digits", rules=["eqprop"], seeds=3).counts                                     # doctest: +SKIP
     """
     wanted = asked_tasks(tasks or DEFAULT_TASKS)
+    tuned = read_settings(Path(settings)) if isinstance(settings, str | Path) else None
+    replaced = None if isinstance(settings, str | Path) else settings
     _check_margin(margin)
     asked = arms(rules, models if model is None else _one(model))
     seed_list = seeds_of(budget, count=seeds, first=seed)
-    device = _device(device)
+    device = named_device(device)
     compared = [arm for arm in asked if arm != arm.baseline]
     root = str(data) if data is not None else None
     absent = {task.name: reason for task in wanted
               if task.source is None and (reason := unavailable(task.name, data)) is not None}
     executor, said = executor_for(live_things(wanted, asked), executor)
 
+    def own_settings(task: Asked) -> dict[str, Chosen]:
+        return {arm.name: chosen(task.name, arm, own=task.source is not None, tuned=tuned) for arm in asked}
+
     def gather(task: Asked, outcomes: Outcomes) -> Evidence:
         return Evidence.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
-                                    metric=task.metric)
+                                    metric=task.metric, settings=own_settings(task))
 
     def question(task: Asked) -> Question:
-        work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=settings, source=task.source)
+        work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=replaced, source=task.source,
+                         tuned=tuned)
         planned = tuple(Planned(Trial(item.what, item.seed, budget), as_cell(item, data=root, device=device))
                         for item in work)
         return Question(task.name, task.about, planned, _decider(task.name, compared, partial(gather, task)),
-                        seeds=seed_list, **_claims(task.name, compared, budget, settings))
+                        seeds=seed_list, **_claims(task.name, compared, budget, replaced or _recorded(tuned)))
 
     study = Study(tuple(question(task) for task in wanted if task.name not in absent))
     answers = study.answer(Place(store, executor, workers, grouping, watcher))
@@ -95,12 +104,12 @@ def bench(
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
     heatmap = gap_heatmap(evidence, asked)
-    config = {**_config(evidence, asked, seed_list, margin, settings, absent), **answers.facts}
+    config = {**_config(evidence, seed_list, margin, replaced, absent), **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
         identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
         command=command or f"assay bench {' '.join(map(_typed, wanted))} {rerun}", seconds=answers.seconds,
-        budget=budget, config={**config, **({"where": said} if said else {}), **({"device": device} if device else {})},
+        budget=budget, config={**config, **({"where": said} if said else {}), **device_facts(device)},
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
@@ -119,18 +128,13 @@ def _claims(task: str, compared: Sequence[Arm], budget: Budget, settings: Mappin
     return {"claims": claims, "code": cell_key(CELL, {"settings replaced": dict(settings or {})})}
 
 
+def _recorded(tuned: Mapping[str, Chosen] | None) -> dict[str, Any]:
+    return {name: each.settings.as_record() for name, each in (tuned or {}).items()}
+
+
 def claim_of(task: str, arm: Arm) -> str:
     """The claim as the ledger of looks knows it: without the margin, which is no other claim if it is moved."""
     return f"bench {task}: {arm.name} at parity with {arm.baseline.name}"
-
-
-def _device(name: str | None) -> str | None:
-    """The device that a name such as auto means here."""
-    if name is None:
-        return None
-    from assay.learning.device import chosen_device
-
-    return str(chosen_device(name))
 
 
 def _check_margin(margin: float | str) -> None:
@@ -146,35 +150,27 @@ def _one(model: Any) -> Sequence[Any] | Mapping[str, Any]:
 
 
 def _typed(task: Asked) -> str:
-    """A task as it is typed; one that lives in a script has no spelling."""
-    if task.source is None:
-        return task.name
-    return task.name if task.source.reference.startswith("live ") else task.source.reference
+    return typed(task.name, task.source.reference if task.source else None)
 
 
 def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str) -> str:
-    def spelling(name: str, reference: str | None) -> str:
-        return name if reference is None or reference.startswith("live ") else reference
-
     others = [arm for arm in asked if arm != arm.baseline] or asked  # the baseline comes by itself
-    rules = dict.fromkeys(spelling(arm.rule, arm.rule_from) for arm in others)
-    models = dict.fromkeys(spelling(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
+    rules = dict.fromkeys(typed(arm.rule, arm.rule_from) for arm in others)
+    models = dict.fromkeys(typed(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
     told = margin if isinstance(margin, str) else f"{margin:g}"
     return (f"--rules {' '.join(rules)} --models {' '.join(models) or 'mlp'} --budget {budget} --seeds {seeds} "
             f"--seed {seed} --margin {told}")
 
 
 def _config(
-    evidence: Mapping[str, Evidence], asked: Sequence[Arm], seeds: Sequence[int], margin: float | str,
+    evidence: Mapping[str, Evidence], seeds: Sequence[int], margin: float | str,
     settings: Mapping[str, Any] | None, absent: Mapping[str, str],
 ) -> dict[str, Any]:
-    from assay.studies.arms import chosen
-
     return {
         "seeds": list(seeds), "margin [pp]": margin, "settings replaced": dict(settings or {}),
         "not measured": dict(absent),
-        "settings": {name: {arm.name: {**chosen(name, arm).settings.as_record(), "source": chosen(name, arm).source}
-                            for arm in asked} for name in evidence},
+        "settings": {name: {arm: {**each.settings.as_record(), "source": each.source}
+                            for arm, each in found.settings.items()} for name, found in evidence.items()},
         "data hashes": {name: sorted({str(r["data_hash"]) for rs in found.records.values() for r in rs.values()})
                         for name, found in evidence.items()},
     }
