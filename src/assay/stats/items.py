@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from assay.errors import expected
 from assay.results import Check, Region, Verdict
 from assay.stats.decision import Decision, finite, floats, number
-from assay.stats.gap_evidence import discordant_evidence, discordant_power
+from assay.stats.gap_evidence import FEW_DISCORDANT, matched_evidence, matched_power
 from assay.stats.gaps import GapClaim, decide_paired
+from assay.stats.power import minimal_margin, power
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,8 +28,6 @@ FLIPS = 9999
 """Random flips where the exact distribution of the test is not a small table."""
 LARGEST_TABLE = 50_000_000
 """Clusters times items up to which the exact distribution is computed: a second of work."""
-FEW_DISCORDANT = 25
-"""Below so many items that tell the systems apart, their counts are bounded exactly; the usual limit for McNemar."""
 FEW_MOVED = 10
 
 
@@ -58,8 +57,8 @@ def compare_items(
     """The claim about the mean gap first - second over items, each answered by both systems.
 
     The interval is a t interval of the gap whose standard error is robust to clusters (Liang & Zeger; degrees of
-    freedom: clusters - 1); without clusters it is the paired t interval, and exact where few items tell the systems
-    apart. ``better`` by a margin of 0 must also convince McNemar's exact test, which asks whether the systems could be
+    freedom: clusters - 1); without clusters it is the paired t interval, and for parity and non-inferiority of scores 0
+    and 1 Tango's score interval, or exact where few items tell the systems apart. ``better`` by a margin of 0 must also convince McNemar's exact test, which asks whether the systems could be
     swapped, cluster by cluster. ``scale`` multiplies scores and gaps, not the margin: 100 for percentage points.
 
     >>> compare_items([1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 1]).p_value
@@ -81,18 +80,16 @@ def compare_items(
     guards = []
     if claim == "better" and margin == 0:
         guards.append(_swapped(sums, p_value, alpha, whole=whole))
-    elif whole and clusters is None and only_first + only_second < FEW_DISCORDANT:
-        known = discordant_evidence(only_first, only_second, asked.region, items=len(a), scale=scale)
+    elif whole and clusters is None:
+        known = matched_evidence(only_first, only_second, asked.region, items=len(a), scale=scale)
     elif moved < FEW_MOVED:
         guards.append(Check(name="enough differences", verdict=Verdict.INCONCLUSIVE, reason=(
             f"the systems differ in {moved} of {len(sums)} {'items' if clusters is None else 'clusters'}: an interval "
             f"from fewer than {FEW_MOVED} is too narrow")))
     decision = decide_paired([scale * value for value in observed], [0.0] * len(observed), asked, seeds=(),
                              guards=guards, known=known)
-    if known is not None and claim != "better":
-        rate = (only_first + only_second) / len(a)
-        chance = discordant_power(rate, asked.region, level=alpha, items=len(a), scale=scale)
-        decision = decision.model_copy(update={"power": chance})
+    if known is not None:
+        decision = decision.model_copy(update=_reach(asked, (only_first + only_second) / len(a), len(a)))
     return ItemComparison(decision, p_value, _unpaired(a, b), len(a), len(observed), only_first if whole else None,
                           only_second if whole else None)
 
@@ -108,6 +105,17 @@ def _claimed(claim: str, margin: float, *, alpha: float, scale: float, unit: str
              "non-inferior": f"{name} above {number(-margin, unit)}"}
     return GapClaim(text=texts[claim], region=regions[claim], margin=None if claim == "better" else margin,
                     sides="both" if claim == "parity" else "one", name=name, unit=unit, alpha=alpha, scale=scale)
+
+
+def _reach(asked: GapClaim, rate: float, items: int) -> dict[str, float | None]:
+    """Power if both systems are equally good and differ in this share of items, as their evidence is judged."""
+    if asked.margin is None:
+        return {}
+    if rate * items < FEW_DISCORDANT:
+        return {"power": matched_power(rate, asked.region, level=asked.alpha, items=items, scale=asked.scale)}
+    spread = asked.scale * math.sqrt(rate)
+    return {"power": power(asked.margin, spread, items, alpha=asked.alpha, sides=asked.sides),
+            "minimal_margin": minimal_margin(spread, items, alpha=asked.alpha, sides=asked.sides)}
 
 
 def _swapped(sums: Sequence[float], p_value: float, alpha: float, *, whole: bool) -> Check:
