@@ -1,7 +1,7 @@
 """A model of very large runs: 10^6 cells on 10^3 nodes, with the overheads measured on one machine put in.
 
     python -m benchmarks.engine --json benchmarks/overheads.json     # measure the overheads (idle machine)
-    python -m benchmarks.scale_model                                 # the tables of docs/scale.md
+    python -m benchmarks.scale_model                                 # the tables of docs/guides/scale.md
     python -m benchmarks.scale_model --cells 1000000 --nodes 1000 --cores 8 --seconds 60
 
 An event simulation. One driver serves completions one after another, each taking as long as was measured; a core goes
@@ -139,7 +139,7 @@ def store_seconds(cells: int, measured: dict[str, float]) -> tuple[float, float]
 
 
 def overheads(found: dict[str, Any]) -> str:
-    """What was measured, as the first table of docs/scale.md."""
+    """What was measured, as the first table of docs/guides/scale.md."""
     title = f"Measured on {found['cores']} cores (load before: {found['load']:.2f}):"
     lines = [title, "", "| what | measured |", "|---|---:|"]
     for name, value in found["measured"].items():
@@ -151,7 +151,7 @@ def overheads(found: dict[str, Any]) -> str:
 
 
 def report(cells: int, nodes: int, cores: int, lengths: list[float], hours: float, measured: dict[str, float]) -> str:
-    """The second table of docs/scale.md."""
+    """The second table of docs/guides/scale.md."""
     rate = measured["completions a second"]
     lines = [
         f"{cells} cells on {nodes} nodes of {cores} cores; one driver, {rate:.0f} completions a second (measured);",

@@ -99,7 +99,7 @@ def write_page(given: argparse.Namespace) -> None:
 
     runs = [load_run(path) for path in given.runs]
     lines = ["# Benchmark results", "", "Written by `python benchmarks/tasks.py page`; do not edit. What the columns "
-             "mean: [the benchmark](../benchmark.md). All numbers are in [bench.json](bench.json).", "",
+             "mean: [the benchmark](../guides/benchmark.md). All numbers are in [bench.json](bench.json).", "",
              *glance(runs), ""]
     notes: dict[str, str] = {}
     for found in runs:

@@ -1,4 +1,4 @@
-"""The four audits of docs/audits.md on small networks. Run: python docs/examples/audits.py"""
+"""The four audits of docs/guides/audits.md on small networks. Run: python docs/examples/audits.py"""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""How a claim becomes a verdict: the figures of docs/statistics.md. Run: python docs/examples/statistics.py"""
+"""How a claim becomes a verdict, the figures of docs/explanations/statistics.md: python docs/examples/statistics.py"""
 
 from assay import stats
 

@@ -25,7 +25,8 @@ from assay.results import Control, Finding, Measurement, Verdict
 from assay.studies.arms import Arm, arms
 from assay.studies.bench.asked import Asked, asked_tasks
 from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED, Work, as_cell, measure_cell, plan_task
-from assay.studies.bench.decide import Claim, Evidence, claimed, decide, equals
+from assay.studies.bench.decide import claimed, decide, equals
+from assay.studies.bench.measured import Claim, Measured
 from assay.studies.where import named_device
 
 BROKEN = "control: the rule turned uphill"
@@ -131,11 +132,11 @@ class Trained:
         found = as_cell(item, data=None, device=self.options.get("device")).payload
         return {key: value for key, value in found.items() if key not in ("data", "seed")}
 
-    def evidence(self, outcomes: Outcomes, margin: float | str, claim: Claim) -> Evidence:
+    def evidence(self, outcomes: Outcomes, margin: float | str, claim: Claim) -> Measured:
         """The outcomes as the benchmark's decisions read them."""
         seeds = tuple(sorted({o.trial.seed for o in outcomes if o.trial.arm == self.arm.name}))
         budget: Budget = next((o.trial.budget for o in outcomes), "quick")
-        return Evidence.of_outcomes(outcomes, task=self.asked.name, budget=budget, margin=margin, seeds=seeds,
+        return Measured.of_outcomes(outcomes, task=self.asked.name, budget=budget, margin=margin, seeds=seeds,
                                     metric=self.asked.metric, claim=claim)
 
 
@@ -273,7 +274,7 @@ class Audited:
 def _compared(claim: Claim, number: int, name: str, *, margin: float | str, **options: Any) -> Track:
     arm, asked, more = _subject(**options)
     body = Compared(arm, asked, more, claim=claim, margin=margin)
-    shown = Evidence(asked.name, "quick", 0.0, (), metric=asked.metric, claim=claim)
+    shown = Measured(asked.name, "quick", 0.0, (), metric=asked.metric, claim=claim)
     words = claimed(shown, arm.name, arm.baseline.name)
     told = margin if isinstance(margin, str) else f"{margin:g} {asked.metric.gap_unit}"
     return _register(number, name, body, claim=words.replace(shown.bound, told) + ".", kind="statistical",

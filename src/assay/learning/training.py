@@ -136,7 +136,7 @@ def train(
             here = rows.to(place)
             x = noisy(data["train"].x[here], input_noise, noise)
             x = x if augment is None else augment(x, changes)
-            diverged = _step(model, rule, opt, x, data["train"].y[here], progress, clip_norm)
+            diverged = _step(model, rule, opt=opt, x=x, y=data["train"].y[here], progress=progress, clip_norm=clip_norm)
             if diverged:
                 break
             if rates is not None:
@@ -258,7 +258,7 @@ class Complaining(Protocol):
 
 
 def _step(
-    model: nn.Module, rule: Any, opt: Optimizer | None, x: Tensor, y: Tensor, progress: Progress,
+    model: nn.Module, rule: Any, *, opt: Optimizer | None, x: Tensor, y: Tensor, progress: Progress,
     clip_norm: float | None,
 ) -> str | None:
     """None after one step, or the reason why there was none."""

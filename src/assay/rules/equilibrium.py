@@ -4,7 +4,8 @@
 2. Pull the output weakly towards the target and let them settle again (nudged phases, all signs as one batch).
 3. The difference between the energy's parameter derivatives at the two ends, divided by the nudge, is the gradient.
 
-The states are constants in step 3. Which steps use automatic differentiation is written down in ``docs/autograd.md``.
+The states are constants in step 3. Which steps use automatic differentiation:
+``docs/explanations/autograd.md``.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def deviate(
         moved = tuple(torch.zeros_like(s) if d is None else d for s, d in zip(resting, units, strict=True))
         total: list[Tensor] | None = None
         for node, weight in zip(nodes, weights, strict=True):
-            slopes = _along(model, batch, resting, moved, nudge, node)
+            slopes = _along(model, batch, resting=resting, moved=moved, nudge=nudge, node=node)
             total = [weight * s for s in slopes] if total is None else [
                 t.add_(s, alpha=weight) for t, s in zip(total, slopes, strict=True)
             ]
@@ -102,7 +102,7 @@ def deviate(
 
 
 def _along(
-    model: EquilibriumModel[Batch], batch: Batch, resting: State, moved: State, nudge: Nudge, node: float
+    model: EquilibriumModel[Batch], batch: Batch, *, resting: State, moved: State, nudge: Nudge, node: float
 ) -> list[Tensor]:
     """d/dt of one sweep at s + t d, t beta, where t = ``node``."""
     with forward_ad.dual_level():

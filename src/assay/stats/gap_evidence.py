@@ -11,7 +11,6 @@ from assay.results import Interval, Region, Verdict
 from assay.stats.decision import relation
 from assay.stats.intervals import Summary, binomial_interval, mean, rate_gap_interval
 
-
 FEW_DISCORDANT = 25
 """Below so many items that tell two systems apart, their counts are bounded exactly; the usual limit for McNemar."""
 
@@ -123,7 +122,8 @@ def score_evidence(only_first: int, only_second: int, region: Region, *, items: 
         inner = 1 - 1e-9
         low = -1.0 if z(-inner) <= critical else optimize.brentq(lambda gap: z(gap) - critical, -inner, middle)
         high = 1.0 if z(inner) >= -critical else optimize.brentq(lambda gap: z(gap) + critical, middle, inner)
-        return Interval(low=scale * low, high=scale * high, confidence=1 - 2 * level, method="Tango score, paired items")
+        return Interval(low=scale * low, high=scale * high, confidence=1 - 2 * level,
+                        method="Tango score, paired items")
 
     def p_value(edge: float, alternative: str) -> float:
         at = z(max(-1.0, min(1.0, edge / scale)))

@@ -199,7 +199,7 @@ def _conclude(
     return Decision(
         claim=claim.text,
         verdict=verdict,
-        reason=_reason(claim, measurement, verdict, stopped, p_value, reachable),
+        reason=_reason(claim, measurement, verdict=verdict, stopped=stopped, p=p_value, reachable=reachable),
         measurement=measurement,
         n=n,
         alpha=claim.level,
@@ -224,6 +224,7 @@ def _score_scale(claim: GapClaim, spread: float | None) -> float | None:
 def _reason(
     claim: GapClaim,
     measurement: Measurement,
+    *,
     verdict: Verdict,
     stopped: list[Check],
     p: float | None,

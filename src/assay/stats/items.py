@@ -58,8 +58,9 @@ def compare_items(
 
     The interval is a t interval of the gap whose standard error is robust to clusters (Liang & Zeger; degrees of
     freedom: clusters - 1); without clusters it is the paired t interval, and for parity and non-inferiority of scores 0
-    and 1 Tango's score interval, or exact where few items tell the systems apart. ``better`` by a margin of 0 must also convince McNemar's exact test, which asks whether the systems could be
-    swapped, cluster by cluster. ``scale`` multiplies scores and gaps, not the margin: 100 for percentage points.
+    and 1 Tango's score interval, or exact where few items tell the systems apart. ``better`` by a margin of 0 must also
+    convince McNemar's exact test, which asks whether the systems could be swapped, cluster by cluster. ``scale``
+    multiplies scores and gaps, not the margin: 100 for percentage points.
 
     >>> compare_items([1, 1, 1, 1, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0, 1]).p_value
     0.03125

@@ -62,7 +62,7 @@ def power_again(measurement: Measurement | None) -> float | None:
         return _student(values, low, high, truth, level)
     if interval.high <= interval.low:
         return None
-    return _around(interval, measurement.value, low, high, truth, level)
+    return _around(interval, measurement.value, low=low, high=high, truth=truth, level=level)
 
 
 def _student(values: list[float], low: float, high: float, truth: float, level: float) -> float | None:
@@ -73,7 +73,7 @@ def _student(values: list[float], low: float, high: float, truth: float, level: 
     return power(room, spread, n, alpha=level, sides="one") if room > 0 else 0.0
 
 
-def _around(interval: Interval, value: float, low: float, high: float, truth: float, level: float) -> float:
+def _around(interval: Interval, value: float, *, low: float, high: float, truth: float, level: float) -> float:
     """The same from an interval alone, taken as normal."""
     from scipy import special
 

@@ -95,7 +95,9 @@ def above_chance(
     if not arms:
         raise expected("at least one arm", given="none")
     floor = max(chance, majority)
-    decisions = [_beats(arm, values, items, floor, scale, alpha) for arm, values in arms.items()]
+    decisions = [
+        _beats(arm, values, items=items, floor=floor, scale=scale, alpha=alpha) for arm, values in arms.items()
+    ]
     guessed = f"chance ({_percent(chance)})" if majority <= chance else f"the largest class ({_percent(majority)})"
     weak = [decision for decision in decisions if not decision.passed]
     together = all_hold(decisions, claim=f"every arm is above {guessed}")
@@ -108,7 +110,9 @@ def above_chance(
     )
 
 
-def _beats(arm: str, values: Sequence[float] | float, items: int, floor: float, scale: float, alpha: float) -> Decision:
+def _beats(
+    arm: str, values: Sequence[float] | float, *, items: int, floor: float, scale: float, alpha: float
+) -> Decision:
     observed = [float(values)] if isinstance(values, int | float) else floats(arm, values)
     region = Region(low=floor)
     rates = [value / scale for value in observed]

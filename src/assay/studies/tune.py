@@ -160,14 +160,16 @@ def tune(
                       task_from=asked.source.reference if asked.source else None)
     view = as_view(whole)
     space = search_space(arm, search)
-    name = _study_name(asked.name, arm, base, view, seed, space)
+    name = _study_name(asked.name, arm, base=base, view=view, seed=seed, space=space)
     study = _open(optuna, storage, name, asked.metric)
     done = len([t for t in study.trials if t.state.is_finished()])
     # The sampler is seeded by what is already there, so a resumed search draws other points than the finished ones.
     study.sampler = optuna.samplers.TPESampler(seed=derive(seed, name, done) % 2**32, n_startup_trials=min(8, trials))
     if not study.trials:
         study.enqueue_trial(starting_point(base, space))
-    study.optimize(lambda trial: objective(trial, arm, base, space, view, seed, device), n_trials=max(0, trials - done))
+    study.optimize(
+        lambda trial: objective(trial, arm, base=base, space=space, view=view, seed=seed, device=device),
+        n_trials=max(0, trials - done))
     # A storage may hold more trials than were asked for; only so many count, or rules would not be treated alike.
     tried = tuple(Tried(t.number, dict(t.params), t.value) for t in study.trials if t.state.is_finished())[:trials]
     finished = [t for t in tried if t.validation is not None]
@@ -235,8 +237,10 @@ def starting_point(settings: Settings, space: Mapping[str, Range]) -> dict[str, 
     return {name: min(max(known[name], r.low), r.high) for name, r in space.items()}
 
 
-def objective(trial: Any, arm: Arm, base: Settings, space: Mapping[str, Range], view: TuningView, seed: int,
-              device: str | None = None) -> float:
+def objective(
+    trial: Any, arm: Arm, *, base: Settings, space: Mapping[str, Range], view: TuningView, seed: int,
+    device: str | None = None,
+) -> float:
     """Validation score of one trial; a run that diverged counts with what it reached."""
     from assay.studies.arms.build import build, fit
 
@@ -328,7 +332,7 @@ def _flags(flag: str, values: Mapping[str, Any] | None) -> str:
     return "".join(f" {flag} {key}={json.dumps(v, separators=(',', ':'))}" for key, v in (values or {}).items())
 
 
-def _study_name(task: str, arm: Arm, base: Settings, view: TuningView, seed: int, space: Mapping[str, Range]) -> str:
+def _study_name(task: str, arm: Arm, *, base: Settings, view: TuningView, seed: int, space: Mapping[str, Range]) -> str:
     """Searches over other data, other fixed settings or other names are other studies: their trials are not mixed."""
     mark = derive(seed, json.dumps(base.as_record(), sort_keys=True), view.data_hash, ",".join(space)) % 16**8
     return f"{task}/{arm.name}/{mark:08x}"

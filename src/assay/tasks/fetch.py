@@ -68,7 +68,10 @@ def fetch(
             raise InputError(f"cannot make {folder}: {error.strerror}; {advice}") from None
         _discard_damaged(name, needed, root)
         if dataset.archive is not None:
-            _fetch_archive(address, dataset.archive, str(dataset.archive_sha256), needed, folder, progress or _silent)
+            _fetch_archive(
+                address, dataset.archive, sha256=str(dataset.archive_sha256), files=needed, folder=folder,
+                progress=progress or _silent,
+            )
         else:
             for file in needed:
                 _fetch_gzip(address, file, folder, progress or _silent)
@@ -108,7 +111,7 @@ def _fetch_gzip(address: str, file: DataFile, folder: Path, progress: Progress) 
 
 
 def _fetch_archive(
-    address: str, archive: str, sha256: str, files: list[DataFile], folder: Path, progress: Progress
+    address: str, archive: str, *, sha256: str, files: list[DataFile], folder: Path, progress: Progress
 ) -> None:
     target = folder / archive
 

@@ -24,7 +24,10 @@ def reversal(
     >>> bool((task.train.y == task.train.x.flip(1)).all())
     True
     """
-    return _make("reversal", lambda x: x.flip(1), seed, length, vocabulary, train, validation, test)
+    return _make(
+        "reversal", lambda x: x.flip(1), seed=seed, length=length, vocabulary=vocabulary,
+        train=train, validation=validation, test=test,
+    )
 
 
 def copy(
@@ -32,7 +35,10 @@ def copy(
     test: int = 10_000,
 ) -> ArrayTask:
     """Write the sequence again: ``y_i = x_i``. The easiest sequence task; a model that fails here is broken."""
-    return _make("copy", lambda x: x.clone(), seed, length, vocabulary, train, validation, test)
+    return _make(
+        "copy", lambda x: x.clone(), seed=seed, length=length, vocabulary=vocabulary,
+        train=train, validation=validation, test=test,
+    )
 
 
 def mirror_sum(
@@ -48,11 +54,14 @@ def mirror_sum(
     def answer(x: Tensor) -> Tensor:
         return (x + x.flip(1)) % vocabulary
 
-    return _make("mirror-sum", answer, seed, length, vocabulary, train, validation, test)
+    return _make(
+        "mirror-sum", answer, seed=seed, length=length, vocabulary=vocabulary,
+        train=train, validation=validation, test=test,
+    )
 
 
 def _make(
-    name: str, answer: Callable[[Tensor], Tensor], seed: int, length: int, vocabulary: int,
+    name: str, answer: Callable[[Tensor], Tensor], *, seed: int, length: int, vocabulary: int,
     train: int, validation: int, test: int,
 ) -> ArrayTask:
     import torch

@@ -26,7 +26,7 @@ def stripes(
     check_count("size", size, low=4)
     _check_positive("noise", noise, allow_zero=True)
     return _make("stripes", seed, classes, (train, validation, test),
-                 lambda y, part: _stripes(y, classes, size, noise, seed, part, flat))
+                 lambda y, part: _stripes(y, classes, size=size, noise=noise, seed=seed, part=part, flat=flat))
 
 
 def blobs(
@@ -62,7 +62,7 @@ def _make(
     return from_splits(name, classes, splits, seed=seed)
 
 
-def _stripes(y: Tensor, classes: int, size: int, noise: float, seed: int, part: str, flat: bool) -> Tensor:
+def _stripes(y: Tensor, classes: int, *, size: int, noise: float, seed: int, part: str, flat: bool) -> Tensor:
     import torch
 
     generator = torch_generator(seed, "stripes", part, "pictures")

@@ -163,7 +163,7 @@ def test_the_guide_names_every_method_that_a_model_of_your_own_must_have() -> No
     from assay.networks.equilibrium import EquilibriumModule
 
     words = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
-    text = (ROOT / "docs" / "equilibrium.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "explanations" / "equilibrium.md").read_text(encoding="utf-8")
     needed = sorted(EquilibriumModule.__abstractmethods__)
     sentence = re.search(r"EquilibriumModule` leaves (\w+) to write \(([^)]*)\)", text)
     assert sentence is not None and sentence[1] == words[len(needed)]

@@ -49,7 +49,7 @@ def test_failures_come_as_often_as_asked(model: Any) -> None:
     assert got.failures == pytest.approx(expected, rel=4 / expected**0.5), "within four standard deviations of Poisson"
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "scale.md"
 
 
 def test_the_page_shows_the_committed_measurements(model: Any) -> None:

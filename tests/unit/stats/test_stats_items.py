@@ -139,7 +139,8 @@ def test_few_clusters_that_differ_decide_nothing_about_parity() -> None:
 
 @pytest.mark.parametrize(("change", "words"), [
     ({"second": [1.0]}, "same items"), ({"second": [math.nan, 1.0]}, "NaN"), ({"clusters": [1]}, "one cluster"),
-    ({"claim": "equal", "margin": 1.0}, "a claim"), ({"claim": "parity", "margin": 0.0}, "margin"), ({"margin": -1.0}, "margin"),
+    ({"claim": "equal", "margin": 1.0}, "a claim"), ({"claim": "parity", "margin": 0.0}, "margin"),
+    ({"margin": -1.0}, "margin"),
 ])
 def test_what_cannot_be_compared_is_refused(change: dict, words: str) -> None:
     with pytest.raises(InputError, match=words):

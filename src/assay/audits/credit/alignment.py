@@ -96,7 +96,7 @@ def is_gradient(found: DepthAlignment | None) -> bool:
 def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> list[Tensor | None]:
     """The signal the rule sends to each depth, per sample and in float64; None where it sends none through the stream.
     """
-    return in_its_precision(rule, lambda dtype: _signals(rule, model, x, y, blocks, dtype))
+    return in_its_precision(rule, lambda dtype: _signals(rule, model, x=x, y=y, blocks=blocks, dtype=dtype))
 
 
 Result = TypeVar("Result")
@@ -124,7 +124,7 @@ def _of_the_rule(rule: Rule, error: RuntimeError) -> Exception:
 
 
 def _signals(
-    rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks, dtype: torch.dtype | None
+    rule: Rule, model: nn.Module, *, x: Tensor, y: Tensor, blocks: Blocks, dtype: torch.dtype | None
 ) -> list[Tensor | None]:
     twin, inputs = in_precision(model, x, dtype)
     twin.requires_grad_()
@@ -146,11 +146,11 @@ def _signals(
 def measure_alignment(
     rule: Rule,
     model: nn.Module,
+    *,
     x: Tensor,
     y: Tensor,
     blocks: Blocks,
     truth: Stream,
-    *,
     seed: int,
     redraws: int = REDRAWS,
     signals: Sequence[Tensor | None] | None = None,

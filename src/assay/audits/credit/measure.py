@@ -68,7 +68,8 @@ def measure_credit(
         exact, plain = exact_stream(model, x, y, blocks), plain_stream(model, x, y, blocks)
     places = tuple(f"layer {i + 1}" if at_rest else f"h_{i}" for i in range(exact.depth + 1))
     signals = _measure_signals(
-        model, x, y, rule, blocks, exact, places, at_rest=at_rest, seed=seed, redraws=redraws, responses=responses
+        model, x, y=y, rule=rule, blocks=blocks, exact=exact, places=places, at_rest=at_rest, seed=seed,
+        redraws=redraws, responses=responses,
     )
     accuracy = baselines.accuracy("rule") if baselines else None
     frozen = baselines.accuracy("frozen") if baselines else None
@@ -112,12 +113,12 @@ class _Signals(NamedTuple):
 def _measure_signals(
     model: nn.Module,
     x: Tensor,
+    *,
     y: Tensor,
     rule: Rule | None,
     blocks: Blocks,
     exact: Stream,
     places: tuple[str, ...],
-    *,
     at_rest: bool,
     seed: int,
     redraws: int,
@@ -130,7 +131,7 @@ def _measure_signals(
         own_graph = any(signal is not None for signal in signals)
         if own_graph:
             alignment = measure_alignment(
-                rule, model, x, y, blocks, exact, seed=seed, redraws=redraws, signals=signals
+                rule, model, x=x, y=y, blocks=blocks, truth=exact, seed=seed, redraws=redraws, signals=signals
             )
         if all(is_gradient(a) for a in alignment):  # then what reached the weights tells: a rule may change it last
             found = parameter_alignment(rule, model, x, y)
@@ -143,5 +144,5 @@ def _measure_signals(
     )
     response: tuple[DepthResponse, ...] = ()
     if responses and not at_rest:
-        response = measure_response(model, x, y, blocks, exact, signals, seed=seed)
+        response = measure_response(model, x, y=y, blocks=blocks, truth=exact, signals=signals, seed=seed)
     return _Signals(places, alignment, clamped, response)

@@ -43,7 +43,9 @@ def nudging_test(
     Negative where the signal lowers the loss.
     """
     found, truth, signals = _measured(model, x, y, rule, blocks)
-    return tuple(r.nudge for r in measure_response(model, x, y, found, truth, signals, seed=seed))
+    return tuple(
+        r.nudge for r in measure_response(model, x, y=y, blocks=found, truth=truth, signals=signals, seed=seed)
+    )
 
 
 def perturbation_correlation(
@@ -51,7 +53,7 @@ def perturbation_correlation(
 ) -> PerDepth:
     """rho: the correlation over 32 random directions v of <a, eps v> with L(h + eps v) - L(h); 1 for the gradient."""
     found, truth, signals = _measured(model, x, y, rule, blocks)
-    return tuple(r.rho for r in measure_response(model, x, y, found, truth, signals, seed=seed))
+    return tuple(r.rho for r in measure_response(model, x, y=y, blocks=found, truth=truth, signals=signals, seed=seed))
 
 
 def _measured(

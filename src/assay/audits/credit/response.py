@@ -54,11 +54,11 @@ class DepthResponse:
 def measure_response(
     model: nn.Module,
     x: Tensor,
+    *,
     y: Tensor,
     blocks: Blocks,
     truth: Stream,
     signals: Sequence[Tensor | None],
-    *,
     seed: int,
 ) -> tuple[DepthResponse, ...]:
     """The response of the loss at each depth to a rule's signals, to the true gradient and to a random signal."""
@@ -74,7 +74,9 @@ def measure_response(
         directions = torch.randn((DIRECTIONS, *h.shape), generator=generator, dtype=torch.float64)
         steps = torch.cat([directions, *(-c[None] for c in candidates)])
         steps = STEP * lengths(h)[None, :, None] * steps / torch.linalg.vector_norm(steps, dim=2, keepdim=True)
-        losses = _losses_at(twin, inputs, targets, blocks, depth, torch.cat([torch.zeros_like(h)[None], steps]))
+        losses = _losses_at(
+            twin, inputs, y=targets, blocks=blocks, depth=depth, offsets=torch.cat([torch.zeros_like(h)[None], steps])
+        )
         change = losses[1:] - losses[0]
         relative = change[DIRECTIONS:] / losses[0].clamp_min(torch.finfo(torch.float64).tiny)
         rhos = [_correlation((steps[:DIRECTIONS] * c).sum(2), change[:DIRECTIONS]) for c in candidates]
@@ -95,7 +97,7 @@ def measure_response(
 
 
 @torch.no_grad()
-def _losses_at(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks, depth: int, offsets: Tensor) -> Tensor:
+def _losses_at(model: nn.Module, x: Tensor, *, y: Tensor, blocks: Blocks, depth: int, offsets: Tensor) -> Tensor:
     """The loss of every sample for every offset added to h_depth; offsets (moves, samples, features)."""
     moves, samples = offsets.shape[:2]
 

@@ -52,7 +52,9 @@ def exact_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks, *, part
     precise, inputs = in_precision(model, x, torch.float64)
     walked = _forward(precise, inputs, blocks)
     losses = exact_losses(walked.logits, y)
-    return _differentiate(walked, walked.logits, error_signal(walked.logits.detach(), y), losses, blocks, part)
+    return _differentiate(
+        walked, walked.logits, signal=error_signal(walked.logits.detach(), y), losses=losses, blocks=blocks, part=part
+    )
 
 
 def plain_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> Stream:
@@ -60,7 +62,7 @@ def plain_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> Stre
     twin, inputs = in_precision(model, x, None)
     walked = _forward(twin, inputs, blocks)
     losses = sample_losses(walked.logits, y)
-    return _differentiate(walked, losses.sum(), None, losses, blocks, "whole")
+    return _differentiate(walked, losses.sum(), signal=None, losses=losses, blocks=blocks, part="whole")
 
 
 def error_signal(logits: Tensor, y: Tensor) -> Tensor:
@@ -169,7 +171,7 @@ def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> _Walk:
 
 
 def _differentiate(
-    walk: _Walk, output: Tensor, signal: Tensor | None, losses: Tensor, blocks: Blocks, part: Part
+    walk: _Walk, output: Tensor, *, signal: Tensor | None, losses: Tensor, blocks: Blocks, part: Part
 ) -> Stream:
     gradients = torch.autograd.grad(output, walk.values, signal, allow_unused=True)
     whole = [torch.zeros_like(h) if g is None else g for g, h in zip(gradients, walk.values, strict=True)]

@@ -85,7 +85,7 @@ def audit_dependence(
     <Verdict.FAIL: 'FAIL'>
     """
     if not isinstance(depends, Declaration):
-        raise expected("a declaration such as dep.causal()", given=repr(depends), do="see docs/dependence.md")
+        raise expected("a declaration such as dep.causal()", given=repr(depends), do="see docs/guides/dependence.md")
     started = time.perf_counter()
     model, sample = subject_of(model, sample, seed=seed, device=device)
     with untouched_random_state():

@@ -68,7 +68,7 @@ def changes(probe: Probe, depends: Any) -> list[Change]:
         if not others:
             raise expected("an input besides those allowed", given=f"dep.only({', '.join(depends.names)})")
         return _never(probe, tuple(others))
-    raise expected("a declaration such as dep.causal()", given=repr(depends), do="see docs/dependence.md")
+    raise expected("a declaration such as dep.causal()", given=repr(depends), do="see docs/guides/dependence.md")
 
 
 def place(probe: Probe, name: str) -> int:

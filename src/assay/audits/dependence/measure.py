@@ -79,11 +79,11 @@ def movements(passes: Passes, change: Change) -> list[Movement]:
         kept = change.keep(index, here)
         if kept is None or not bool(kept.any()):
             continue
-        found.append(_movement(passes, change, index, here, there, kept))
+        found.append(_movement(passes, change, index=index, here=here, there=there, kept=kept))
     return found
 
 
-def _movement(passes: Passes, change: Change, index: int, here: Tensor, there: Tensor, kept: Tensor) -> Movement:
+def _movement(passes: Passes, change: Change, *, index: int, here: Tensor, there: Tensor, kept: Tensor) -> Movement:
     name, gap = passes.probe.output_names[index], _gap(here, there, kept)
     largest, place = _largest(gap)
     spread = exact_spread(here) if is_continuous(here) else 1.0

@@ -89,7 +89,7 @@ def audit_gradient(
     model, x, y = subject_of(model, x, y, seed=seed, device=device)
     rule = as_rule(rule, model, seed=seed)
     loss = loss or getattr(rule, "loss", None)
-    _check_arguments(model, x, y, rule, limit, loss)
+    _check_arguments(model, x, y=y, rule=rule, limit=limit, loss=loss)
     nudged = has_setting(rule, "beta") and isinstance(model, EquilibriumModel)
     if limit is None:
         limit = NUDGED_LIMIT if nudged else _rounding(model)
@@ -102,7 +102,7 @@ def audit_gradient(
         return _no_gradient(name, str(error), truth)
     rows = compare(used.gradients, truth)
     trend = measure_trend(rule, model, x, y, truth) if nudged and truth.trusted else None
-    errors = _where_the_error_comes_from(rule, model, x, y, used, truth) if truth.trusted else ()
+    errors = _where_the_error_comes_from(rule, model, x=x, y=y, used=used, truth=truth) if truth.trusted else ()
     checks = _checks(truth, rows, trend, used, limit)
     verdict, reason = _verdict(checks)
     controls = _controls(truth, limit) if truth.trusted else ()
@@ -202,7 +202,7 @@ def _controls(truth: TrueGradient, limit: float) -> tuple[Control, ...]:
 
 
 def _where_the_error_comes_from(
-    rule: Rule, model: nn.Module, x: Tensor, y: Tensor, used: Estimate, truth: TrueGradient
+    rule: Rule, model: nn.Module, *, x: Tensor, y: Tensor, used: Estimate, truth: TrueGradient
 ) -> tuple[tuple[str, float], ...]:
     """The whole error as used, without rounding, and without truncation either; what is left is the rule's own bias."""
     rows = [(f"as used ({dtype_name(dtype_of(model))})", whole_error(used.gradients, truth))]
@@ -246,7 +246,7 @@ def _rounding(model: nn.Module) -> float:
 
 
 def _check_arguments(
-    model: nn.Module, x: Tensor, y: Tensor, rule: object, limit: float | None, loss: Loss | None
+    model: nn.Module, x: Tensor, *, y: Tensor, rule: object, limit: float | None, loss: Loss | None
 ) -> None:
     if not isinstance(model, nn.Module):
         raise expected("a torch.nn.Module", given=type(model).__name__)

@@ -76,13 +76,15 @@ def audit_memory(
     """
     model, x, y = subject_of(model, x, y, device=device)
     rule = as_rule(rule, model)
-    counts = _check_arguments(model, rule, x, y, sweeps, limit)
-    ours = _curve(type(rule).__name__, model, rule, x, y, counts)
+    counts = _check_arguments(model, rule, x=x, y=y, sweeps=sweeps, limit=limit)
+    ours = _curve(type(rule).__name__, model, rule=rule, x=x, y=y, counts=counts)
     through_time = EqProp(nudge="bptt")
-    theirs = _curve("backprop through the sweeps", model, through_time, x, y, counts)
+    theirs = _curve("backprop through the sweeps", model, rule=through_time, x=x, y=y, counts=counts)
     decision = stats.numeric_match([ours.growth], limit, labels=["all sweeps"], name="growth of the peak")
-    controls = (_calibration(), *_curve_controls(theirs, model, x, y, counts, limit))
-    by_depth = _by_depth(model, rule, through_time, x, y, depths, family, counts[0])
+    controls = (_calibration(), *_curve_controls(theirs, model, x=x, y=y, counts=counts, limit=limit))
+    by_depth = _by_depth(
+        model, rule, through_time=through_time, x=x, y=y, depths=depths, family=family, sweeps=counts[0]
+    )
     plain = _plain_peak(model, x, y)
     last = counts[-1]
     return Finding(
@@ -150,7 +152,7 @@ def _beside_backprop(ours: Curve, plain: Peak | None, by_depth: Sequence[Curve])
     return tuple(found)
 
 
-def _curve(name: str, model: nn.Module, rule: Rule, x: Tensor, y: Tensor, counts: Sequence[int]) -> Curve:
+def _curve(name: str, model: nn.Module, *, rule: Rule, x: Tensor, y: Tensor, counts: Sequence[int]) -> Curve:
     return Curve(name, tuple(counts), tuple(_peak(model, rule, x, y, count) for count in counts))
 
 
@@ -198,11 +200,11 @@ class _Hoarder:
 
 
 def _curve_controls(
-    theirs: Curve, model: nn.Module, x: Tensor, y: Tensor, counts: Sequence[int], limit: float
+    theirs: Curve, model: nn.Module, *, x: Tensor, y: Tensor, counts: Sequence[int], limit: float
 ) -> tuple[Control, ...]:
     curves = [theirs]
     if x.is_floating_point() and cast(EquilibriumModel[Clamped], model).symmetric:
-        curves.append(_curve("EqProp that keeps a tensor per sweep", model, _Hoarder(), x, y, counts))
+        curves.append(_curve("EqProp that keeps a tensor per sweep", model, rule=_Hoarder(), x=x, y=y, counts=counts))
     return tuple(
         Control(name=curve.name, kind="known-bad", expected=f"growth above {limit:.0%}",
                 observed=f"growth {curve.growth:.0%}", separated=curve.growth > limit)
@@ -213,6 +215,7 @@ def _curve_controls(
 def _by_depth(
     model: nn.Module,
     rule: Rule,
+    *,
     through_time: Rule,
     x: Tensor,
     y: Tensor,
@@ -274,7 +277,7 @@ def _kilobytes(peak: Peak) -> float:
 
 
 def _check_arguments(
-    model: nn.Module, rule: Rule, x: Tensor, y: Tensor, sweeps: Sequence[int], limit: float
+    model: nn.Module, rule: Rule, *, x: Tensor, y: Tensor, sweeps: Sequence[int], limit: float
 ) -> tuple[int, ...]:
     if not isinstance(model, EquilibriumModel):
         raise expected("an equilibrium model", given=type(model).__name__, do="a feed-forward module has no sweeps")

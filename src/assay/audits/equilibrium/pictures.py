@@ -63,7 +63,7 @@ def relaxation_figures(model: nn.Module, x: Tensor, y: Tensor, rule: Rule) -> tu
     twin = untouched(model)
     if not isinstance(twin, EquilibriumModel):
         return ()
-    residuals, energies = _traced(twin, x, y, min(free, 200), min(nudged, 200), beta)
+    residuals, energies = _traced(twin, x, y=y, free=min(free, 200), nudged=min(nudged, 200), beta=beta)
     first = len(residuals[0])
     steps = tuple(float(i + 1) for i in range(first + len(residuals[1])))
     finite = [e for part in energies for e in part]
@@ -99,7 +99,7 @@ def _panels(residuals: Phases, energies: Phases) -> tuple[tuple[str, str, str, L
 
 @torch.no_grad()
 def _traced(
-    model: EquilibriumModel[Clamped], x: Tensor, y: Tensor, free: int, nudged: int, beta: float
+    model: EquilibriumModel[Clamped], x: Tensor, *, y: Tensor, free: int, nudged: int, beta: float
 ) -> tuple[Phases, Phases]:
     clamped = model.clamp(x)
     state: State = model.start(clamped)

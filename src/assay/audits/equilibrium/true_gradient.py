@@ -97,7 +97,9 @@ def true_gradient(
     settled = residual <= AT_REST and adjoint_residual <= AT_REST
     if not settled:
         return TrueGradient(by_name, value, residual, adjoint_residual, sweeps, math.inf, bool(state))
-    difference = _central_difference(precise, inputs, y, loss, by_name, state, seed, directions)
+    difference = _central_difference(
+        precise, inputs, y=y, loss=loss, gradients=by_name, state=state, seed=seed, directions=directions
+    )
     return TrueGradient(by_name, value, residual, adjoint_residual, sweeps, difference, bool(state))
 
 
@@ -164,6 +166,7 @@ def _by_backprop(model: nn.Module, x: Tensor, y: Tensor, loss: Loss | None) -> _
 def _central_difference(
     model: nn.Module,
     x: Tensor,
+    *,
     y: Tensor,
     loss: Loss | None,
     gradients: dict[str, Tensor],
@@ -186,7 +189,9 @@ def _central_difference(
             noise = {name: torch.randn(g.shape, generator=generator, dtype=g.dtype) for name, g in gradients.items()}
             size = math.sqrt(math.fsum(float(n.square().sum()) for n in noise.values()))
             direction = {name: (d + noise[name] / size) / math.sqrt(2) for name, d in direction.items()}
-        ahead, behind = (_shifted(model, x, y, loss, direction, step, state) for step in (STEP, -STEP))
+        ahead, behind = (
+            _shifted(model, x, y=y, loss=loss, direction=direction, step=step, state=state) for step in (STEP, -STEP)
+        )
         along = math.fsum(float((gradients[name] * d).sum()) for name, d in direction.items())
         worst = max(worst, abs((ahead - behind) / (2 * STEP) - along) / norm)
     return worst
@@ -194,7 +199,8 @@ def _central_difference(
 
 @torch.no_grad()
 def _shifted(
-    model: nn.Module, x: Tensor, y: Tensor, loss: Loss | None, direction: dict[str, Tensor], step: float, state: State
+    model: nn.Module, x: Tensor, *, y: Tensor, loss: Loss | None, direction: dict[str, Tensor], step: float,
+    state: State,
 ) -> float:
     """The loss with the parameters moved along a direction; the model is a private copy and is moved back exactly."""
     parameters = dict(model.named_parameters())

@@ -165,10 +165,10 @@ def _measure(
             facts.wrong["dtype"] = f"dtype of {output} is {theirs[output]}, {ours[output]} in the reference"
     _missing_gradients(facts, candidate, gradients)
     _again(facts, question, models, leaves)
-    _edges(facts, models, leaves, ask, same, high)
-    _after_a_step(facts, models, leaves, ask, same, high)
+    _edges(facts, models, leaves=leaves, ask=ask, same=same, high=high)
+    _after_a_step(facts, models, leaves=leaves, ask=ask, same=same, high=high)
     if any(one.differs for one in facts.compared) and budget is None:
-        facts.module = _locate(question, models, leaves, high, dtype, seed)
+        facts.module = _locate(question, models, leaves=leaves, high=high, dtype=dtype, seed=seed)
     return facts
 
 
@@ -218,7 +218,7 @@ def _again(facts: Facts, question: Question, models: _Models, leaves: list[Any])
 
 
 def _edges(
-    facts: Facts, models: _Models, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
+    facts: Facts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
     high: torch.dtype,
 ) -> None:  # fmt: skip
     for condition, inputs in (
@@ -257,7 +257,7 @@ def _in_proportion(truth: Truth, name: str, here: Tensor) -> Tensor:
 
 
 def _after_a_step(
-    facts: Facts, models: _Models, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
+    facts: Facts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
     high: torch.dtype,
 ) -> None:  # fmt: skip
     """Both take the same step of training: a candidate that keeps old weights somewhere is found out."""
@@ -287,7 +287,7 @@ def _after_a_step(
 
 
 def _locate(
-    question: Question, models: _Models, leaves: list[Any], high: torch.dtype, dtype: torch.dtype, seed: int
+    question: Question, models: _Models, *, leaves: list[Any], high: torch.dtype, dtype: torch.dtype, seed: int
 ) -> str | None:
     """Only where both have the same modules; the innermost one is named."""
     names = {name for name, _ in models.rough.named_modules()}

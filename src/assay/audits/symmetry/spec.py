@@ -42,7 +42,7 @@ class Symmetry:
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, Group):
-            raise expected("a group such as sym.SO(3)", given=repr(self.group), do="see docs/symmetry.md for the list")
+            raise expected("a group such as sym.SO(3)", given=repr(self.group), do="docs/guides/symmetry.md lists them")
         for what, declared in (("inputs", self.inputs), ("outputs", self.outputs)):
             for rep in _representations(declared, what):
                 for atom in atoms(rep):

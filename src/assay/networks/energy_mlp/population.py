@@ -92,7 +92,9 @@ def population_gradient(
     if betas:
         phases = len(betas)
         beta = torch.tensor(betas, dtype=x.dtype, device=x.device).repeat_interleave(rows)
-        nudged, nudged_ends = _deviate(layers, drive, free.value, y.repeat(1, phases), beta, sweeps[1], tolerance)
+        nudged, nudged_ends = _deviate(
+            layers, drive, free=free.value, target=y.repeat(1, phases), beta=beta, sweeps=sweeps[1], tolerance=tolerance
+        )
         each = [coefficient / rows for coefficient in coefficients]
         gradients = deviation_gradient(layers, x, free.value, nudged.value, each)
     else:
@@ -133,7 +135,7 @@ def _relax(layers: Layers, drive: Tensor, *, sweeps: int, tolerance: float | Non
 
 
 def _deviate(
-    layers: Layers, drive: Tensor, free: State, target: Tensor, beta: Tensor, sweeps: int, tolerance: float | None
+    layers: Layers, drive: Tensor, *, free: State, target: Tensor, beta: Tensor, sweeps: int, tolerance: float | None
 ) -> tuple[Solution, list[End]]:
     """The deviations of all networks, and the end of each."""
     if tolerance is not None or _is_lone(layers):

@@ -141,7 +141,7 @@ class DeviationSweep:
 
 
 def change_of_product(
-    link: Link, below: State, above: Tensor, shift: State, along: State, moved: Tensor, *, conditions: Conditions,
+    link: Link, below: State, *, above: Tensor, shift: State, along: State, moved: Tensor, conditions: Conditions,
     nodes: Nodes, linear: Callable[[Sequence[Tensor]], Tensor] | None,
 ) -> Tensor:
     """The change of <s_l, F(s_p)>, in units of the layer above: differentiable in the link's parameters.

@@ -5,8 +5,8 @@
 The network is split at its monotone activations into layers of units and the links F between them. For any
 differentiable link the stationary point is s_l = sigma_l( F_l(s_parents) + sum over children c of
 gamma^(level(c) - level(l)) J_{F_c}^T s_c ): the network's own forward pass, plus feedback through the transpose of each
-link, which is local automatic differentiation (``docs/autograd.md``). As gamma goes to 0 the state is the forward pass
-and the credit travels as backprop's does.
+link, which is local automatic differentiation (``docs/explanations/autograd.md``). As gamma goes to 0 the state is the
+forward pass and the credit travels as backprop's does.
 """
 
 from __future__ import annotations
@@ -272,15 +272,17 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         scaled = tuple(self._scale(unit) * u for unit, u in zip(self.parts.units, deviation, strict=True))
         for phase, coefficient in enumerate(coefficients):
             moved, shift = (tuple(u.chunk(len(coefficients))[phase] for u in each) for each in (deviation, scaled))
-            self._add_changes(clamped, free, moved, shift, -coefficient, gauss(order))
+            self._add_changes(clamped, free, moved=moved, shift=shift, factor=-coefficient, nodes=gauss(order))
 
     def add_tangent_gradient(self, clamped: ClampedNet, state: State, direction: State, weight: float) -> None:
         units = tuple(d / self._scale(unit) for unit, d in zip(self.parts.units, direction, strict=True))
         still = tuple(torch.zeros_like(d) for d in direction)
-        self._add_changes(clamped, state, units, still, -weight * self.loss_scale, AT_THE_START)
+        self._add_changes(
+            clamped, state, moved=units, shift=still, factor=-weight * self.loss_scale, nodes=AT_THE_START
+        )
 
     def _add_changes(
-        self, clamped: ClampedNet, free: State, moved: State, shift: State, factor: complex, nodes: Nodes
+        self, clamped: ClampedNet, free: State, *, moved: State, shift: State, factor: complex, nodes: Nodes
     ) -> None:
         """Add ``factor`` times the change of the coupling of every link, over loss_scale, to its parameters."""
         for index, unit in enumerate(self.parts.units):
@@ -291,7 +293,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
                 if unit.constant:
                     change = (moved[index] * unit.link([clamped.x], clamped.conditions)).sum()
                 else:
-                    change = self._change(clamped, unit, index, free, moved, shift, nodes)
+                    change = self._change(clamped, unit, index=index, free=free, moved=moved, shift=shift, nodes=nodes)
                 value = factor * change
                 gradients = torch.autograd.grad(value.real if value.is_complex() else value, parameters,
                                                 allow_unused=True)
@@ -299,7 +301,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
             add_to_grad([p for p, _ in used], [g for _, g in used])
 
     def _change(
-        self, clamped: ClampedNet, unit: Unit, index: int, free: State, moved: State, shift: State, nodes: Nodes
+        self, clamped: ClampedNet, unit: Unit, *, index: int, free: State, moved: State, shift: State, nodes: Nodes
     ) -> Tensor:
         below, dtype = [self._at(p, clamped.x, free) for p in unit.parents], moved[index].dtype
         winners: dict[str, Tensor] = {}
@@ -311,8 +313,10 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         along = tuple(self.gamma ** (unit.level - level) * moved[p]
                       for p, level in zip(unit.parents, levels, strict=True))
         return change_of_product(
-            unit.link, tuple(s.to(dtype) for s in below), free[index].to(dtype), tuple(shift[p] for p in unit.parents),
-            along, moved[index], conditions=clamped.conditions, nodes=nodes,
+            unit.link, tuple(s.to(dtype) for s in below), above=free[index].to(dtype), shift=tuple(
+                shift[p] for p in unit.parents
+            ),
+            along=along, moved=moved[index], conditions=clamped.conditions, nodes=nodes,
             linear=(lambda u: unit.link(u, clamped.conditions, winners=winners, bare=True)) if linear else None,
         )
 

@@ -27,7 +27,7 @@ def series_marks(figure: Figure, x: Scale, y: Scale) -> Iterator[Markup]:
         if index in bars:
             share = slot(figure) * 0.76 / len(bars)
             shift = (bars.index(index) - len(bars) / 2) * share
-            yield _bars(series, x, y, colour, index, (shift, shift + share))
+            yield _bars(series, x, y=y, colour=colour, index=index, sides=(shift, shift + share))
             yield _whiskers(series, x, y, colour, shift + share / 2)
         else:
             yield from _line(series, x, y, colour, index)
@@ -60,7 +60,7 @@ def _line(series: Series, x: Scale, y: Scale, colour: str, index: int) -> Iterat
             yield tag("path", class_=f"{colour} hollow", d=dots)
 
 
-def _bars(series: Series, x: Scale, y: Scale, colour: str, index: int, sides: tuple[float, float]) -> Markup:
+def _bars(series: Series, x: Scale, *, y: Scale, colour: str, index: int, sides: tuple[float, float]) -> Markup:
     parts = []
     ground = coordinate(PLOT_HEIGHT * (1 - (0.0 if y.log else y(0.0))))
     for value, height in zip(series.x, series.y, strict=True):

@@ -73,7 +73,7 @@ class FeedbackAlignment:
         penalty: float = 0.0,
         loss: Loss = mean_loss,
     ) -> None:
-        _check(model, kind, level, feedback, blocks, penalty)
+        _check(model, kind, level=level, feedback=feedback, blocks=blocks, penalty=penalty)
         self.kind, self.level, self.feedback, self.seed = kind, level, feedback, seed
         self.blocks, self.penalty, self.loss = blocks, penalty, loss
         self.matrices = Matrices(seed, learned=feedback == "kolen-pollack")
@@ -210,7 +210,7 @@ class FeedbackAlignment:
         return known, self._survey
 
 
-def _check(model: nn.Module, kind: str, level: str, feedback: str, blocks: str | None, penalty: float) -> None:
+def _check(model: nn.Module, kind: str, *, level: str, feedback: str, blocks: str | None, penalty: float) -> None:
     if not isinstance(model, nn.Module):
         raise expected("a torch.nn.Module", given=type(model).__name__)
     for what, given, known in (("kind", kind, get_args(Kind)), ("level", level, get_args(Level)),

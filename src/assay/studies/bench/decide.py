@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from assay import stats
-from assay.errors import expected
-from assay.protocols import ACCURACY, Budget, Metric, Outcome, Outcomes, Trial
-from assay.results import Check, Control, Failure, Figure, Finding, Measurement, Reference, Series, Verdict
+from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Verdict
 from assay.stats.intervals import deviation as spread
-from assay.studies.arms import Arm, Chosen, chosen
+from assay.studies.arms import Arm, chosen
 from assay.studies.bench.cells import FLOORS, LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.measured import Claim, Measured, Records
 from assay.studies.looks import NO_PAST, Past
 
 RETURN_MARGIN = 5.0
@@ -23,103 +21,7 @@ P_VALUE = "p-value of parity"
 
 FLOOR_NAMES = ("chance", "majority", "logistic", "mean", "ridge", "neighbour")
 
-Claim = Literal["parity", "non-inferior", "better"]
-Records = Mapping[int, Mapping[str, Any]]
-
-
-@dataclass
-class Evidence:
-    """Everything measured on one task: records by what and seed, the floors, and what failed."""
-
-    task: str
-    budget: Budget
-    margin: float
-    seeds: tuple[int, ...]
-    records: dict[str, dict[int, Mapping[str, Any]]] = field(default_factory=dict)
-    floors: Mapping[str, Any] | None = None
-    failures: dict[str, list[Failure]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    metric: Metric = ACCURACY
-    claim: Claim = "parity"
-    outcomes: Outcomes = field(default_factory=lambda: Outcomes(()))
-    settings: Mapping[str, Chosen] = field(default_factory=dict)
-
-    @staticmethod
-    def of_outcomes(
-        outcomes: Outcomes, *, task: str, budget: Budget, margin: float | str, seeds: tuple[int, ...],
-        metric: Metric = ACCURACY, claim: Claim = "parity", settings: Mapping[str, Chosen] | None = None,
-    ) -> Evidence:
-        """The outcomes of a task's trials, put where the decision looks for them.
-
-        A margin in per cent ("5%") is relative to the floor everybody must beat: the error of the mean predictor, or
-        what chance leaves to gain.
-        """
-        found = Evidence(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes,
-                         settings=settings or {})
-        for outcome in outcomes:
-            what = outcome.trial.arm
-            found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds
-            if outcome.failure is not None:
-                found.failures.setdefault(what, []).append(outcome.failure)
-            elif outcome.record is not None and what == FLOORS:
-                found.floors = outcome.record
-            elif outcome.record is not None:
-                found.records.setdefault(what, {})[outcome.trial.seed] = outcome.record
-        found.margin = in_units(margin, found)
-        return found
-
-    def outcomes_of(self, *arms: str) -> Outcomes:
-        """What became of the trials of some arms; records that came without outcomes are outcomes all the same."""
-        if self.outcomes.all:
-            return Outcomes(tuple(outcome for outcome in self.outcomes if outcome.trial.arm in arms))
-        return Outcomes(tuple(
-            Outcome(Trial(arm, seed, self.budget), record) for arm in arms for seed, record in self.of(arm).items()
-        ))
-
-    def told(self, values: Sequence[float]) -> list[float]:
-        """Scores as they are told: accuracies in per cent, errors as they are."""
-        return [self.metric.factor * value for value in values]
-
-    def scores(self, what: str) -> list[float]:
-        """The scores of an arm in order of seed, as they are told."""
-        return self.told([float(record[self.metric.key]) for _, record in sorted(self.of(what).items())])
-
-    @property
-    def bound(self) -> str:
-        """The margin with its unit."""
-        return f"{self.margin:.4g} {self.metric.gap_unit}"
-
-    def of(self, what: str) -> Records:
-        """Records of an arm or a control by seed."""
-        return self.records.get(what, {})
-
-
-def in_units(margin: float | str, evidence: Evidence) -> float:
-    """A margin in units of the gap; text such as "5%" is a share of the floor that everybody must beat."""
-    if not isinstance(margin, str):
-        return float(margin)
-    floors = evidence.floors or {}
-    if evidence.metric.key == "accuracy":
-        return share_of(margin) * 100.0
-    return share_of(margin) * float(floors.get("mean", math.nan))
-
-
-def share_of(margin: str) -> float:
-    """The share that a relative margin names.
-
-    >>> share_of("5%")
-    0.05
-    """
-    try:
-        share = float(margin.strip().removesuffix("%")) / 100
-    except ValueError:
-        share = math.nan
-    if not 0 < share < 1:
-        raise expected("a margin as a number, or as a share such as '5%'", given=f"margin={margin!r}")
-    return share
-
-
-def claimed(evidence: Evidence, name: str, baseline: str) -> str:
+def claimed(evidence: Measured, name: str, baseline: str) -> str:
     """The claim in words."""
     where = f"{baseline} on {evidence.task}"
     if evidence.claim == "parity":
@@ -129,12 +31,12 @@ def claimed(evidence: Evidence, name: str, baseline: str) -> str:
     return f"{name} is better than {where} by more than {evidence.bound}"
 
 
-def decide(evidence: Evidence, arm: Arm, past: Past = NO_PAST) -> Finding:
+def decide(evidence: Measured, arm: Arm, past: Past = NO_PAST) -> Finding:
     """The finding of one arm on one task: does its score stand to its baseline's as claimed?"""
     baseline = arm.baseline
     seeds, ours, theirs = paired(evidence.of(arm.name), evidence.of(baseline.name), evidence.metric.key)
     answers = _answers(evidence.of(arm.name), evidence.of(baseline.name))
-    decision = _compare(evidence, arm.name, ours, theirs, seeds, answers=answers)
+    decision = _compare(evidence, arm.name, ours=ours, theirs=theirs, seeds=seeds, answers=answers)
     failures = [failure for name in (arm.name, baseline.name, FLOORS) for failure in evidence.failures.get(name, [])]
     extra = _diverged(evidence, arm) + _return_checks(evidence, arm)
     verdict, reason = decision.verdict, decision.reason
@@ -167,11 +69,13 @@ def decide(evidence: Evidence, arm: Arm, past: Past = NO_PAST) -> Finding:
     return stats.enforce(finding, kind="statistical", ran=ran)
 
 
-def equals(evidence: Evidence, first: str, second: str) -> stats.Decision:
+def equals(evidence: Measured, first: str, second: str) -> stats.Decision:
     """How two arms stand to each other as equals, whatever else is claimed of them."""
     ours, theirs = evidence.of(first), evidence.of(second)
     seeds, mine, others = paired(ours, theirs, evidence.metric.key)
-    return _compare(evidence, first, mine, others, seeds, "parity", _answers(ours, theirs))
+    return _compare(
+        evidence, first, ours=mine, theirs=others, seeds=seeds, claim="parity", answers=_answers(ours, theirs)
+    )
 
 
 def not_measured(task: str, arm: Arm, *, margin: float | str, reason: str) -> Finding:
@@ -200,14 +104,14 @@ def deviation(values: Sequence[float]) -> float | None:
     return spread(values) if len(values) >= 2 else None
 
 
-def time_ratio(evidence: Evidence, arm: Arm, key: str = "seconds") -> float | None:
+def time_ratio(evidence: Measured, arm: Arm, key: str = "seconds") -> float | None:
     """Training time of an arm over that of its baseline, summed over paired seeds."""
     _, ours, theirs = paired(evidence.of(arm.name), evidence.of(arm.baseline.name), key)
     return sum(ours) / sum(theirs) if theirs and sum(theirs) > 0 else None
 
 
 def _compare(
-    evidence: Evidence, name: str, ours: list[float], theirs: list[float], seeds: tuple[int, ...],
+    evidence: Measured, name: str, *, ours: list[float], theirs: list[float], seeds: tuple[int, ...],
     claim: Claim | None = None, answers: stats.Answers | None = None,
 ) -> stats.Decision:
     items = _items(evidence)
@@ -242,7 +146,7 @@ def _answers(first: Records, second: Records) -> stats.Answers | None:
     return stats.recorded_answers(first, second) if len(first.keys() & second.keys()) >= 2 else None
 
 
-def _below_mean(evidence: Evidence, name: str, errors: Sequence[float]) -> Check:
+def _below_mean(evidence: Measured, name: str, errors: Sequence[float]) -> Check:
     """Whether an arm of a regression does better than the mean of the training targets at every seed."""
     floor = float((evidence.floors or {}).get("mean", math.nan))
     below = bool(errors) and max(errors) < floor
@@ -259,11 +163,11 @@ def _p_value(decision: stats.Decision) -> tuple[Measurement, ...]:
     return (Measurement(name=P_VALUE, value=decision.p_value, n=decision.n, source="derived", note=note),)
 
 
-def _items(evidence: Evidence) -> int:
+def _items(evidence: Measured) -> int:
     return next((int(record["items"]) for records in evidence.records.values() for record in records.values()), 0)
 
 
-def _diverged(evidence: Evidence, arm: Arm) -> tuple[Check, ...]:
+def _diverged(evidence: Measured, arm: Arm) -> tuple[Check, ...]:
     ended = {seed: record["diverged"] for seed, record in evidence.of(arm.name).items() if record["diverged"]}
     if not ended:
         return ()
@@ -272,7 +176,7 @@ def _diverged(evidence: Evidence, arm: Arm) -> tuple[Check, ...]:
     return (Check(name="training finished", verdict=Verdict.FAIL, reason=reason),)
 
 
-def _return_checks(evidence: Evidence, arm: Arm) -> tuple[Check, ...]:
+def _return_checks(evidence: Measured, arm: Arm) -> tuple[Check, ...]:
     """On a control task: is the return in the environment within RETURN_MARGIN of the baseline's?"""
     ours, theirs = evidence.of(arm.name), evidence.of(arm.baseline.name)
     if not any("return_mean" in record for record in ours.values()):
@@ -290,7 +194,7 @@ def _return_checks(evidence: Evidence, arm: Arm) -> tuple[Check, ...]:
     return (decision.check(name),)
 
 
-def _controls(evidence: Evidence, baseline: Arm) -> tuple[Control, ...]:
+def _controls(evidence: Measured, baseline: Arm) -> tuple[Control, ...]:
     """A restarted baseline must not be told from the baseline; one trained on shuffled labels must."""
     found = []
     for label, kind, wanted, bad in (
@@ -302,7 +206,9 @@ def _controls(evidence: Evidence, baseline: Arm) -> tuple[Control, ...]:
         if not seeds:
             continue
         # Known-good subjects must not be rejected and known-bad ones not accepted, as equals: whatever is claimed here.
-        decision = _compare(evidence, label, ours, theirs, seeds, "parity", _answers(records, reference))
+        decision = _compare(
+            evidence, label, ours=ours, theirs=theirs, seeds=seeds, claim="parity", answers=_answers(records, reference)
+        )
         mean = fmean(evidence.told(ours))
         found.append(Control(
             name=label, kind="known-good" if kind == "known-good" else "known-bad", expected=wanted,
@@ -312,7 +218,7 @@ def _controls(evidence: Evidence, baseline: Arm) -> tuple[Control, ...]:
     return tuple(found)
 
 
-def _measurements(evidence: Evidence, arm: Arm) -> tuple[Measurement, ...]:
+def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
     found: list[Measurement] = []
     for owner in dict.fromkeys((arm, arm.baseline)):
         records = evidence.of(owner.name)
@@ -342,7 +248,7 @@ def _measurements(evidence: Evidence, arm: Arm) -> tuple[Measurement, ...]:
 
 
 def _slopes(
-    evidence: Evidence, arm: Arm, seeds: tuple[int, ...], ours: list[float], theirs: list[float]
+    evidence: Measured, arm: Arm, seeds: tuple[int, ...], ours: list[float], theirs: list[float]
 ) -> tuple[Figure, ...]:
     if not seeds:
         return ()
@@ -365,7 +271,7 @@ def _slopes(
     ),)
 
 
-def _key_finding(evidence: Evidence, arm: Arm, ours: list[float], theirs: list[float]) -> str:
+def _key_finding(evidence: Measured, arm: Arm, ours: list[float], theirs: list[float]) -> str:
     if not ours:
         return ""
     mean, base = fmean(evidence.told(ours)), fmean(evidence.told(theirs))
@@ -376,7 +282,7 @@ def _key_finding(evidence: Evidence, arm: Arm, ours: list[float], theirs: list[f
     return f"{mean:{form}} {unit} against {base:{form}} {unit}: {mean - base:+{form}} {gap} over {_seeds(ours)}{spent}"
 
 
-def _experiment(evidence: Evidence, arm: Arm) -> str:
+def _experiment(evidence: Measured, arm: Arm) -> str:
     source = evidence.settings.get(arm.name) or chosen(evidence.task, arm)
     record = next(iter(evidence.of(arm.name).values()), {})
     size = f"{record['train_items']:,} training and {record['items']:,} test items. " if record else ""
@@ -387,7 +293,7 @@ def _experiment(evidence: Evidence, arm: Arm) -> str:
     )
 
 
-def _limitations(evidence: Evidence, arm: Arm, decision: stats.Decision) -> tuple[str, ...]:
+def _limitations(evidence: Measured, arm: Arm, decision: stats.Decision) -> tuple[str, ...]:
     notes = list(decision.notes)
     if evidence.budget in ("smoke", "quick") and evidence.task in LARGE:
         notes.append(f"quick budget: {QUICK_ITEMS:,} training items and half the epochs; use --budget standard for all")

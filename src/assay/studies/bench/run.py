@@ -16,7 +16,8 @@ from assay.studies.arms import Arm, Chosen, arms, chosen, read_settings
 from assay.studies.arms.brought import executor_for, typed
 from assay.studies.bench.asked import Asked, asked_tasks, live_things, unavailable
 from assay.studies.bench.cells import CELL, as_cell, plan_task
-from assay.studies.bench.decide import Evidence, decide, not_measured, share_of
+from assay.studies.bench.decide import decide, not_measured
+from assay.studies.bench.measured import Measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.studies.looks import NO_PAST
 from assay.studies.study import Decide, Place, Planned, Question, Study, make_run
@@ -76,8 +77,8 @@ def bench(
     def own_settings(task: Asked) -> dict[str, Chosen]:
         return {arm.name: chosen(task.name, arm, own=task.source is not None, tuned=tuned) for arm in asked}
 
-    def gather(task: Asked, outcomes: Outcomes) -> Evidence:
-        return Evidence.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
+    def gather(task: Asked, outcomes: Outcomes) -> Measured:
+        return Measured.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
                                     metric=task.metric, settings=own_settings(task))
 
     def question(task: Asked) -> Question:
@@ -104,7 +105,8 @@ def bench(
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
     heatmap = gap_heatmap(evidence, asked)
-    config = {**_config(evidence, seed_list, margin, replaced, absent), **answers.facts}
+    shown = _config(evidence, seeds=seed_list, margin=margin, settings=replaced, absent=absent)
+    config = {**shown, **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
         identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
@@ -115,7 +117,7 @@ def bench(
     )
 
 
-def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Evidence]) -> Decide:
+def _decider(task: str, compared: Sequence[Arm], gather: Callable[[Outcomes], Measured]) -> Decide:
     """The decision on every arm of a task, each with the looks at its own claim."""
     return lambda outcomes, past: [
         decide(gather(outcomes), arm, past.get(claim_of(task, arm), NO_PAST)) for arm in compared
@@ -163,7 +165,7 @@ def _rerun(asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: flo
 
 
 def _config(
-    evidence: Mapping[str, Evidence], seeds: Sequence[int], margin: float | str,
+    evidence: Mapping[str, Measured], *, seeds: Sequence[int], margin: float | str,
     settings: Mapping[str, Any] | None, absent: Mapping[str, str],
 ) -> dict[str, Any]:
     return {

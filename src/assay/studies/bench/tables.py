@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from assay import stats
 from assay.results import Figure, Finding, Measurement, Table
 from assay.studies.arms import Arm
-from assay.studies.bench.decide import P_VALUE, Evidence, deviation, paired, percent, time_ratio
+from assay.studies.bench.decide import P_VALUE, deviation, paired, percent, time_ratio
+from assay.studies.bench.measured import Measured
 
 PUBLISHED: Mapping[str, tuple[float, float, float, float]] = {
     "digits": (97.04, 0.35, 94.63, 0.73),
@@ -21,7 +22,7 @@ PUBLISHED: Mapping[str, tuple[float, float, float, float]] = {
 PUBLISHED_SEEDS = 3
 
 
-def results_matrix(evidence: Mapping[str, Evidence], arms: Sequence[Arm], findings: Mapping[str, Finding]) -> Table:
+def results_matrix(evidence: Mapping[str, Measured], arms: Sequence[Arm], findings: Mapping[str, Finding]) -> Table:
     """One row per task and arm: mean ± sd, gap with its interval and verdict, time, worst seed, floors, return."""
     rows: list[tuple[object, ...]] = []
     for task, found in evidence.items():
@@ -73,7 +74,7 @@ def statistical_report(findings: Sequence[Finding], *, margin: float | Mapping[s
     return Table(title="Statistical report", columns=columns, rows=tuple(rows), note=note)
 
 
-def over_tasks(evidence: Mapping[str, Evidence], arms: Sequence[Arm], *, seed: int) -> Table:
+def over_tasks(evidence: Mapping[str, Measured], arms: Sequence[Arm], *, seed: int) -> Table:
     """Each arm over all tasks: interquartile mean of accuracy and of the gap, with an interval from 10 seeds on."""
     rows = []
     evidence = {task: found for task, found in evidence.items() if found.metric.key == "accuracy"}
@@ -99,7 +100,7 @@ def over_tasks(evidence: Mapping[str, Evidence], arms: Sequence[Arm], *, seed: i
     return Table(title="Over all tasks", columns=columns, rows=tuple(rows), note=note)
 
 
-def against_published(evidence: Mapping[str, Evidence], *, margin: float) -> Table | None:
+def against_published(evidence: Mapping[str, Measured], *, margin: float) -> Table | None:
     """The published table beside ours, row by row; None if no task of it was run with one of its arms."""
     rows: list[tuple[object, ...]] = []
     for task, (base, base_sd, looped, looped_sd) in PUBLISHED.items():
@@ -127,7 +128,7 @@ def against_published(evidence: Mapping[str, Evidence], *, margin: float) -> Tab
     return Table(title=title, columns=columns, rows=tuple(rows), note=note)  # type: ignore[arg-type]
 
 
-def gap_heatmap(evidence: Mapping[str, Evidence], arms: Sequence[Arm]) -> Figure | None:
+def gap_heatmap(evidence: Mapping[str, Measured], arms: Sequence[Arm]) -> Figure | None:
     """Mean gaps of every arm on every task; None where fewer than two tasks or no comparison was finished."""
     compared = [arm for arm in arms if arm != arm.baseline]
     grid, names = [], []
@@ -170,14 +171,14 @@ def _gap(finding: Finding | None) -> tuple[float | None, str, str]:
     return _rounded(gap.value, 2), ends, finding.verdict.value
 
 
-def _worst(found: Evidence, arm: Arm, values: Sequence[float]) -> tuple[float | None, int | None]:
+def _worst(found: Measured, arm: Arm, values: Sequence[float]) -> tuple[float | None, int | None]:
     if not values:
         return None, None
     seeds, worst = sorted(found.of(arm.name)), min if found.metric.higher_is_better else max
     return _rounded(worst(values), 2), seeds[values.index(worst(values))]
 
 
-def _returns(found: Evidence, arm: Arm) -> str:
+def _returns(found: Measured, arm: Arm) -> str:
     values = [float(r["return_mean"]) for r in found.of(arm.name).values() if "return_mean" in r]
     if not values:
         return ""
@@ -185,7 +186,7 @@ def _returns(found: Evidence, arm: Arm) -> str:
     return f"{sum(values) / len(values):.1f} (worst episode {worst:g})"
 
 
-def _floors(found: Evidence) -> tuple[float | None, ...]:
+def _floors(found: Measured) -> tuple[float | None, ...]:
     """Chance, majority and logistic regression, or the mean predictor, nearest neighbours and ridge regression."""
     floors, factor = found.floors, found.metric.factor
     keys = ("chance", "majority", "logistic") if found.metric.key == "accuracy" else ("mean", "neighbour", "ridge")

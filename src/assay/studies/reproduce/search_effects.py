@@ -31,6 +31,8 @@ INERT = {"bp": FEEDBACK, "frozen": ("cut", "block_signal"), "fa": ("frozen_embed
 """Choices that cannot act on an arm: backprop has no feedback, frozen blocks have no signal."""
 MOST_CHANGES = 4
 TABLES = 2000
+ROUNDING = 1e-9
+"""A distance that falls by less has not fallen."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _greedy(start: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], scale: np
         tried = np.sqrt(np.mean((gap[:, None] + slopes / scale[:, None]) ** 2, axis=0))
         tried[np.array(levels)] = np.inf
         chosen = int(tried.argmin())
-        if not tried[chosen] < path[-1][1]:
+        if not tried[chosen] < path[-1][1] - ROUNDING:
             break
         levels[chosen] = True
         gap = gap + slopes[:, chosen] / scale

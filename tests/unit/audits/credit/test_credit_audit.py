@@ -134,7 +134,7 @@ def test_the_deepest_depth_of_block_feedback_is_exact_by_construction() -> None:
     blocks = discover_blocks(model, x)
     truth = exact_stream(model, x, y, blocks)
     rule = FeedbackAlignment(model, kind="fa", level="block")
-    found = measure_alignment(rule, model, x, y, blocks, truth, seed=0, redraws=8)
+    found = measure_alignment(rule, model, x=x, y=y, blocks=blocks, truth=truth, seed=0, redraws=8)
     assert [a.exact for a in found] == [False, False, False, True]
 
 
@@ -144,7 +144,9 @@ def test_fresh_feedback_is_a_null_for_a_rule_that_did_not_train_the_model() -> N
     blocks = discover_blocks(model, x)
     truth = exact_stream(model, x, y, blocks)
     rules = [FeedbackAlignment(model, kind="dfa", level="block", seed=100 + s) for s in range(10)]
-    z = [measure_alignment(rule, model, x, y, blocks, truth, seed=0, redraws=20)[1].z for rule in rules]
+    z = [
+        measure_alignment(rule, model, x=x, y=y, blocks=blocks, truth=truth, seed=0, redraws=20)[1].z for rule in rules
+    ]
     assert sum(abs(value) > 3 for value in z) <= 1
 
 
@@ -307,5 +309,7 @@ def test_many_depths_do_not_give_chance_many_tries() -> None:
     assert one.aligned and not five.aligned
     model, (x, y) = SUBJECTS["resmlp"](), batch("resmlp", 8)
     blocks = discover_blocks(model, x)
-    found = measure_alignment(FeedbackAlignment(model), model, x, y, blocks, exact_stream(model, x, y, blocks), seed=0)
+    found = measure_alignment(
+        FeedbackAlignment(model), model, x=x, y=y, blocks=blocks, truth=exact_stream(model, x, y, blocks), seed=0
+    )
     assert {a.places for a in found if a} == {4}

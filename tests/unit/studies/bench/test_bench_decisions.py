@@ -10,7 +10,8 @@ import pytest
 from assay.results import Failure, Finding, Verdict
 from assay.studies.arms import Arm, find_arm
 from assay.studies.bench.cells import REFERENCE, RESTARTED, SHUFFLED
-from assay.studies.bench.decide import Evidence, decide, not_measured
+from assay.studies.bench.decide import decide, not_measured
+from assay.studies.bench.measured import Measured
 from assay.studies.bench.tables import (
     PUBLISHED,
     against_published,
@@ -32,8 +33,8 @@ def record(accuracy: float, **more: Any) -> dict[str, Any]:
             **more}
 
 
-def evidence(ours: Sequence[float], theirs: Sequence[float] = BASE, *, task: str = "mnist", **more: Any) -> Evidence:
-    found = Evidence(task, "standard", 1.0, tuple(range(42, 42 + len(theirs))), floors=FLOORS)
+def evidence(ours: Sequence[float], theirs: Sequence[float] = BASE, *, task: str = "mnist", **more: Any) -> Measured:
+    found = Measured(task, "standard", 1.0, tuple(range(42, 42 + len(theirs))), floors=FLOORS)
     for name, values in (("eqprop/mlp", ours), ("backprop/mlp", theirs)):
         found.records[name] = {42 + i: record(v, **more) for i, v in enumerate(values)}
     for name, level in ((REFERENCE, 0.95), (RESTARTED, 0.951), (SHUFFLED, 0.10)):
@@ -125,7 +126,7 @@ def test_a_task_that_could_not_be_had_stays_with_the_way_to_get_it() -> None:
     assert "assay data fetch mnist" in finding.reason
 
 
-def decided(found: Evidence) -> dict[str, Finding]:
+def decided(found: Measured) -> dict[str, Finding]:
     finding = decide(found, EQPROP)
     return {finding.name: finding}
 

@@ -159,7 +159,7 @@ def test_what_is_no_log_is_refused_in_one_line(tmp_path: Path, name: str, conten
 
 def test_a_broken_or_unfinished_archive_is_said(tmp_path: Path) -> None:
     (tmp_path / "half.eval").write_bytes((LOGS / "inspect_a" / "sums.eval").read_bytes()[:20_000])
-    with pytest.raises(InputError, match="whole .eval archive"):
+    with pytest.raises(InputError, match="whole"):
         read_log(tmp_path / "half.eval")
     with zipfile.ZipFile(tmp_path / "early.eval", "w") as archive:
         archive.writestr("samples/q0_epoch_1.json", "{}")

@@ -134,7 +134,9 @@ def locate(subject: Subject, generator: str, case: int, rows: list[int], element
         if same in known:
             places.append(dataclasses.replace(known[same], event=event))
             continue
-        place = test_event(event, found, lows, elements, group, modules.get(event.module), batch)
+        place = test_event(
+            event, found, lows=lows, elements=elements, group=group, module=modules.get(event.module), batch=batch
+        )
         if place is not None:
             places.append(place)
             known[same] = place
@@ -195,6 +197,7 @@ def _same_shapes(a: Event, b: Event) -> bool:
 def test_event(
     event: Event,
     there: list[Event],
+    *,
     lows: list[Event | None],
     elements: Elements,
     group: Group,
@@ -212,7 +215,7 @@ def test_event(
         low = None
         if all(one is not None and _same_shapes(one, event) for one in lows):
             low = [one.tensors[index][1].reshape(shape) for one in lows if one is not None]
-        place = _best(event, here_view, moved, low, elements, group, module)
+        place = _best(event, here_view, there=moved, low=low, elements=elements, group=group, module=module)
         if worst is None or place.excess > worst.excess:
             worst = place
     return worst
@@ -233,6 +236,7 @@ def by_input(h: Tensor, batch: int) -> Tensor:
 def _best(
     event: Event,
     here: Tensor,
+    *,
     there: Tensor,
     low: list[Tensor] | None,
     elements: Elements,

@@ -132,7 +132,9 @@ class _Work:
                 continue
             rough: list[Event | None] = [one.get(event.key) for one in lows] if self.best == "high" else [None, None]
             module = self.modules.get(event.module)
-            found = test_event(event, [other], rough, self.element, self.group, module, self.batch)
+            found = test_event(
+                event, [other], lows=rough, elements=self.element, group=self.group, module=module, batch=self.batch
+            )
             if found is not None and not found.consistent:
                 return position, found
         return len(events), None

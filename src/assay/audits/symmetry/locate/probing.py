@@ -186,7 +186,9 @@ class _Work:
         rough: list[Event | None] = [None, None]
         if self.subject.high is not None:
             rough = [_find(run["low"], self.place.event.key) for run in (self.here, there)]
-        found = test_event(events[0], [events[1]], rough, element, self.group, self.module, self.batch)
+        found = test_event(
+            events[0], [events[1]], lows=rough, elements=element, group=self.group, module=self.module, batch=self.batch
+        )
         return found is not None and found.fits
 
     def _pair(self, element: Elements) -> tuple[Tensor | None, Tensor | None]:

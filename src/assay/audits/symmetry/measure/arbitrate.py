@@ -85,8 +85,11 @@ def settle(
     if count > 2 * SAMPLED and not everywhere:
         sample = torch.linspace(0, count - 1, SAMPLED).round().long()
     caps = _Caps(subject, spreads, Floors(subject, case, elements, "high"))
-    rulings = {index: _screen(subject, case, elements, index, low[index], sample, caps) for index in subject.tested}
-    _run(subject, case, elements, sample, rulings, caps, sampled=True)
+    rulings = {
+        index: _screen(subject, case, elements=elements, index=index, errors=low[index], sample=sample, caps=caps)
+        for index in subject.tested
+    }
+    _run(subject, case, elements=elements, numbers=sample, rulings=rulings, caps=caps, sampled=True)
     step = SAMPLED
     while True:
         undecided = [ruling for ruling in rulings.values() if bool(ruling.open.any()) and not ruling.broken]
@@ -94,7 +97,9 @@ def settle(
             return rulings
         score = torch.stack([ruling.suspicion.max(dim=1).values * ruling.open for ruling in undecided]).amax(dim=0)
         batch = score.argsort(descending=True)[:step]
-        _run(subject, case, elements, batch[score[batch] > 0], rulings, caps, sampled=False)
+        _run(
+            subject, case, elements=elements, numbers=batch[score[batch] > 0], rulings=rulings, caps=caps, sampled=False
+        )
         step *= 2
 
 
@@ -115,7 +120,7 @@ class _Caps:
 
 
 def _screen(
-    subject: Subject, case: int, elements: Elements, index: int, errors: Tensor, sample: Tensor, caps: _Caps
+    subject: Subject, case: int, *, elements: Elements, index: int, errors: Tensor, sample: Tensor, caps: _Caps
 ) -> Ruling:
     rep = subject.output(index)
     some = subject.chunks(subject.cases[case], elements)
@@ -134,11 +139,11 @@ def _screen(
 def _run(
     subject: Subject,
     case: int,
+    *,
     elements: Elements,
     numbers: Tensor,
     rulings: dict[int, Ruling],
     caps: _Caps,
-    *,
     sampled: bool,
 ) -> None:
     """Adds float64 at some elements to the rulings of every output."""

@@ -64,7 +64,7 @@ def jittered_weights(subject: Subject, draw: Draw, spreads: dict[int, float], bu
         for weight in weights:
             own = float(_mean_square(weight).sqrt()) or everywhere
             weight.add_(0.1 * own * normal(weight, generator))
-    return retest(subject, model, "jittered weights", draw, spreads, budget)
+    return retest(subject, model, condition="jittered weights", draw=draw, spreads=spreads, budget=budget)
 
 
 def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None) -> list[Retest]:
@@ -77,7 +77,7 @@ def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: 
     calm(model)
     call = _Steady(subject.call, subject.seed)
     together = dataclasses.replace(subject, rows=False, mergeable=False, call=call, _base={})
-    found = [retest(together, model, "train mode", draw, spreads, budget, training=True)]
+    found = [retest(together, model, condition="train mode", draw=draw, spreads=spreads, budget=budget, training=True)]
     if subject.rows and subject.batch(0) > 1 and subject.high is not None and "crop" not in _parts(subject):
         apart = dataclasses.replace(together, **_low_and_high(subject, model, training=True))
         condition = "train mode, rows moved apart"
@@ -125,7 +125,9 @@ def after_training(
             targets = [y.detach() + exact_spread(y) * normal(y, generator) for y in outputs]
         loss = torch.stack([(outputs[i] - targets[i]).abs().square().mean() for i in used]).sum()
         _step(weights, torch.autograd.grad(loss, weights, allow_unused=True))
-    return retest(subject, duplicate(model, dtype=subject.native), condition, draw, spreads, budget)
+    return retest(
+        subject, duplicate(model, dtype=subject.native), condition=condition, draw=draw, spreads=spreads, budget=budget
+    )
 
 
 def _step(weights: list[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
@@ -167,11 +169,11 @@ def size_sweep(subject: Subject, draw: Draw, budget: float | None) -> list[tuple
 def retest(
     subject: Subject,
     model: nn.Module,
+    *,
     condition: str,
     draw: Draw,
     spreads: dict[int, float],
     budget: float | None,
-    *,
     training: bool = False,
 ) -> Retest:
     """The end-to-end test of another model in place of the subject's."""

@@ -58,13 +58,14 @@ def judge(errors: Errors, *, low_dtype: torch.dtype, budget: float | None = None
         return Judgement("BROKEN", math.inf, math.inf, None, math.inf, why)
     excess, low_excess = _ratio(errors.best, errors.floor), _ratio(errors.low, errors.floor)
     high_over_low = None if errors.high is None or errors.estimated else _rms_ratio(errors.high, errors.low)
-    label, reason = _label(errors, excess, high_over_low, low_dtype, worst, budget)
+    label, reason = _label(errors, excess, high_over_low=high_over_low, low_dtype=low_dtype, worst=worst, budget=budget)
     return Judgement(label, excess, low_excess, high_over_low, worst, reason)
 
 
 def _label(
     errors: Errors,
     excess: float,
+    *,
     high_over_low: float | None,
     low_dtype: torch.dtype,
     worst: float,
