@@ -133,7 +133,7 @@ def pytest_runtest_makereport(
     report = yield
     if call.when == "call":
         # An attribute of the report travels between the processes of pytest-xdist; a stash does not.
-        report.assay_findings = item.stash.get(SEEN, [])
+        report.__dict__["assay_findings"] = item.stash.get(SEEN, [])
     undecided = item.stash.get(UNDECIDED, [])
     if call.when == "call" and undecided and report.outcome == "passed":
         # pytest knows three outcomes; of these "skipped" is the one that is neither success nor failure.

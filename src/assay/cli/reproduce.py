@@ -83,13 +83,13 @@ def reproduce_command(
     if data is not None:
         plans.make_cells((), data=str(data))  # missing files are said before a folder is made
     with session(out=out, workers=workers, data=data, engine=engine, address=address, store=store) as at_work:
-        run, records = plans.reproduce(
+        run, made = plans.reproduce(
             plan, data=at_work.settings.data, artifacts=str(artifacts) if artifacts else None, place=at_work.place,
             command=at_work.command, device=None if gpu is None else f"cuda:{gpu}",
         )
     place = at_work.folder_of(run)
     (place / "records").mkdir(parents=True, exist_ok=True)
-    for record in records:
+    for record in made:
         text = json.dumps(record, indent=1) + "\n"
         (place / "records" / f"{record['name']}.json").write_text(text, encoding="utf-8")
     finish(run, place)
