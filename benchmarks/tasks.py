@@ -3,7 +3,8 @@
     python benchmarks/tasks.py tune  [TASK ...]            search settings, write src/assay/arms/chosen/TASK.json
     python benchmarks/tasks.py run   OUT --seeds 5 [TASK ...] [--rules ...] [--models ...]
     python benchmarks/tasks.py                             the quick part: digits and control, timed
-    python benchmarks/tasks.py page  RUN [RUN ...]         docs/results/bench.md and bench.json from finished runs
+    python benchmarks/tasks.py page  [RUN ...]             docs/results/bench.md and bench.json from finished runs,
+                                                           or the page again from bench.json
 
 ``tune`` and ``run`` resume: the same command after a kill goes on where it stopped. Nothing on the page is typed.
 """
@@ -53,7 +54,7 @@ def main() -> None:
     running.add_argument("--seeds", type=int, default=5)
     running.add_argument("--workers", type=int)
     page = commands.add_parser("page")
-    page.add_argument("runs", nargs="+", type=Path)
+    page.add_argument("runs", nargs="*", type=Path)
     given = parser.parse_args()
     {"tune": tune, "run": run, "page": write_page, None: quick}[given.command](given)
 
@@ -95,9 +96,10 @@ def run(given: argparse.Namespace) -> None:
 
 def write_page(given: argparse.Namespace) -> None:
     """The results page and its data; every number comes out of the runs."""
-    from assay.results import load_run
+    from assay.results import Run, load_run
 
-    runs = [load_run(path) for path in given.runs]
+    kept = [] if given.runs else json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
+    runs = [load_run(path) for path in given.runs] or [Run.model_validate(content) for content in kept]
     lines = ["# Benchmark results", "", "Written by `python benchmarks/tasks.py page`; do not edit. What the columns "
              "mean: [the benchmark](../guides/benchmark.md). All numbers are in [bench.json](bench.json).", "",
              *glance(runs), ""]
@@ -107,6 +109,8 @@ def write_page(given: argparse.Namespace) -> None:
         notes.update({table.title: table.note for table in found.tables if table.note})
     lines += ["## How to read the tables", "", *(f"* **{title}.** {note}" for title, note in notes.items())]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if not given.runs:
+        return
     data = [found.model_dump(mode="json", exclude={"environment": {"git_dirty"}}) for found in runs]
     for content in data:
         for finding in content["findings"]:
@@ -119,9 +123,10 @@ def write_page(given: argparse.Namespace) -> None:
 def glance(runs: Any) -> list[str]:
     """Every finding of every run in one table."""
     columns = ("task", "arm", "accuracy [%]", "backprop [%]", "gap [pp]", "90 % interval", "seeds",
-               "return", "backprop's", "cosine to the gradient", "minutes", "backprop's", "verdict")
+               "return", "backprop's", "gamma", "sweeps", "residual", "cosine to the gradient", "at rest?", "minutes",
+               "backprop's", "verdict")
     rows = []
-    for finding in (finding for found in runs for finding in found.findings):
+    for ran, finding in ((one, finding) for one in runs for finding in one.findings):
         task, _, arm = finding.name.partition("/")
         by_name = {m.name: m for m in finding.measurements}
 
@@ -136,11 +141,39 @@ def glance(runs: Any) -> list[str]:
             task, arm, value(f"accuracy, {arm}", 2), value(f"accuracy, {baseline}", 2), value("accuracy gap", 2),
             f"[{limits.low:+.2f}, {limits.high:+.2f}]" if limits else "", gap.n if gap is not None else "",
             value(f"return, {arm}", 1), value(f"return, {baseline}", 1),
-            value(f"cosine with the true gradient, {arm}", 4),
+            *rest_columns(resting(ran, finding)),
             value(f"training time, {arm}", 1, per=60), value(f"training time, {baseline}", 1, per=60), finding.verdict,
         ))
-    note = "Minutes are wall clock of one training on one core of a machine that did other work too."
+    note = ("Minutes are wall clock of one training on one core of a machine that did other work too. Residual: the "
+            "largest of the last epoch; cosine: the smallest over seeds, with the gradient of the settled network. At "
+            "rest: residual below 0.001 and cosine 0.99 or more; far from rest: residual 0.1 or more, or a lower "
+            "cosine. A row far from rest, or with gamma 0.05 or less, shows little about equilibria: weak feedback "
+            "approaches backprop.")
     return ["## At a glance", "", *markdown(columns, rows), "", note]
+
+
+def resting(found: Any, finding: Any) -> Any:
+    """How the relaxations of a row ended; None for rules that do not relax."""
+    from assay.studies.bench.rest import Rest
+
+    task, _, arm = finding.name.partition("/")
+    by_name = {m.name: m for m in finding.measurements}
+    residual, cosine = (by_name.get(f"{name}, {arm}") for name in
+                        ("largest residual of the last epoch", "cosine with the true gradient"))
+    if residual is None:
+        return None
+    settings = found.config["settings"].get(task, {}).get(arm, {})
+    looped = arm.endswith("/looped")  # one layer: there is no feedback to weaken
+    return Rest(None if looped else settings.get("gamma"), tuple(settings.get("sweeps", ())), max(residual.values),
+                min(cosine.values) if cosine else None)
+
+
+def rest_columns(rest: Any) -> tuple[str, ...]:
+    """Gamma, sweeps, residual, cosine and whether the arm was at rest."""
+    if rest is None:
+        return ("",) * 5
+    return ("" if rest.gamma is None else f"{rest.gamma:g}", "/".join(map(str, rest.sweeps)), f"{rest.residual:.2g}",
+            "" if rest.cosine is None else f"{rest.cosine:.4f}", rest.words)
 
 
 def section(found: Any) -> list[str]:
@@ -157,7 +190,9 @@ def section(found: Any) -> list[str]:
     for finding in found.findings:
         evidence = f", {finding.evidence} evidence" if finding.evidence else ""
         lines += [f"* **{finding.name}**: {finding.verdict}{evidence}. {finding.key_finding}. {finding.reason}."]
-        lines += [f"  * {note}" for note in finding.limitations]
+        rest = resting(found, finding)
+        first = [rest.limitation] if rest is not None and rest.limitation else []
+        lines += [f"  * {note}" for note in dict.fromkeys([*first, *finding.limitations])]
         lines += [f"  * {c.name}: {c.verdict}. {c.reason}" for c in finding.checks if "return" in c.name]
         lines += [f"  * {c.name}: expected {c.expected}, observed {c.observed}" for c in finding.controls]
         lines += [f"  * {m.name}: {m.value:.4g} (n = {m.n})" for m in finding.measurements

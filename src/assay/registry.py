@@ -7,7 +7,7 @@ import importlib.metadata
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
@@ -28,7 +28,8 @@ class Track:
     ``kind`` says what evidence means: a statistical claim needs seeds, a deterministic one inputs and precisions.
     The content hash of every cell covers all code that the track's module can import (``assay.engine.identity``) and
     the versions of the packages it imports; ``sources`` adds modules that cannot be seen there (loaded by a computed
-    name), ``extras`` distributions that are used without an import.
+    name), ``extras`` distributions that are used without an import. ``also`` are further numbers it answers to. One
+    ``on_request`` is run when it is named or when all are asked for, not by default.
     """
 
     number: int
@@ -43,6 +44,19 @@ class Track:
     extras: tuple[str, ...]
     module: str
     timeout: float
+    also: tuple[int, ...] = ()
+    on_request: bool = False
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Every number it answers to, its own first."""
+        return (self.number, *self.also)
+
+
+MOVED: Mapping[int, int] = {31: 131, 32: 132, 34: 134}
+"""Old numbers of tracks that moved out of the way of the original's numbering; read for one release.
+
+33 is not among them: it is the original's number of the convolutional claim (13) now, and 133 what 33 used to be."""
 
 
 @dataclass
@@ -57,7 +71,7 @@ class Registry:
         """Register a track; a number or name already taken by another module is refused."""
         for known in self.tracks.values():
             same_place = (known.module, known.number, known.name) == (track.module, track.number, track.name)
-            if not same_place and (known.number == track.number or known.name == track.name):
+            if not same_place and (set(known.numbers) & set(track.numbers) or known.name == track.name):
                 raise InputError(
                     f"track {track.number} '{track.name}' ({track.module}) clashes with track {known.number} "
                     f"'{known.name}' ({known.module}); choose another number and name"
@@ -84,8 +98,10 @@ class Registry:
         self.load()
         text = str(key).strip()
         if text.lstrip("-").isdigit():
-            if (number := int(text)) in self.tracks:
-                return self.tracks[number]
+            for number in (int(text), MOVED.get(int(text))):
+                for track in self.tracks.values():
+                    if number in track.numbers:
+                        return track
         else:
             for track in self.tracks.values():
                 if track.name == text:
@@ -104,6 +120,10 @@ class Registry:
         """All tracks by number."""
         self.load()
         return [self.tracks[number] for number in sorted(self.tracks)]
+
+    def standing(self) -> list[Track]:
+        """The tracks that are run when none is named, by number."""
+        return [track for track in self.ordered() if not track.on_request]
 
     def _import(self, name: str, module: str) -> None:
         try:
@@ -133,6 +153,8 @@ def track(
     sources: Iterable[str] = (),
     extras: Iterable[str] = (),
     timeout: float = 3600.0,
+    also: Iterable[int] = (),
+    on_request: bool = False,
 ) -> Callable[[Body], Body]:
     """Register the decorated class as a track; see ``assay.protocols.TrackBody`` for what it provides.
 
@@ -144,8 +166,10 @@ def track(
     ...     def measure(self, trial): ...
     ...     def decide(self, outcomes): ...
     """
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise expected("a track number >= 0", given=repr(number))
+    also = tuple(also)
+    for each in (number, *also):
+        if isinstance(each, bool) or not isinstance(each, int) or each < 0:
+            raise expected("a track number >= 0", given=repr(each))
     if not name or not name.replace("-", "").isalnum() or name != name.lower() or name.isdigit():
         raise expected("a track name of lower-case letters, digits and dashes", given=repr(name))
     if isinstance(timeout, bool) or not 0 < float(timeout) < float("inf"):
@@ -177,6 +201,8 @@ def track(
                 extras=tuple(extras),
                 module=body.__module__,
                 timeout=timeout,
+                also=also,
+                on_request=on_request,
             )
         )
         return body

@@ -12,6 +12,8 @@ _HOMES = {
     "audits.symmetry.groups.base": ("Group", "matrix_group"),
     "audits.symmetry.groups.elements": ("Elements",),
     "audits.symmetry.groups.discrete": ("S", "C", "D", "Shifts", "Flip", "sign", "time_reversal"),
+    "audits.symmetry.groups.grids": ("Cube",),
+    "audits.symmetry.groups.unitary": ("U", "SU", "Gauge"),
     "audits.symmetry.groups.continuous": ("SO", "O", "SE", "E", "Lorentz", "Scale"),
     "audits.symmetry.representations.base": (
         "Representation",
@@ -26,13 +28,14 @@ _HOMES = {
     "audits.symmetry.representations.actions": (
         "permuted",
         "node_index",
-        "image",
         "regular",
         "odd",
         "scaled",
         "backwards",
     ),
+    "audits.symmetry.representations.images": ("image",),
     "audits.symmetry.representations.irreps": ("irreps",),
+    "audits.symmetry.representations.unitary": ("spinor", "phase", "adjoint", "site", "link"),
     "audits.symmetry.spec": ("Symmetry",),
     "audits.symmetry.audit": ("audit_symmetry",),
     "audits.symmetry.quick": (
@@ -98,6 +101,10 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.groups.discrete import sign as sign
     from assay.audits.symmetry.groups.discrete import time_reversal as time_reversal
     from assay.audits.symmetry.groups.elements import Elements as Elements
+    from assay.audits.symmetry.groups.grids import Cube as Cube
+    from assay.audits.symmetry.groups.unitary import SU as SU
+    from assay.audits.symmetry.groups.unitary import Gauge as Gauge
+    from assay.audits.symmetry.groups.unitary import U as U
     from assay.audits.symmetry.logger import EquivarianceLogger as EquivarianceLogger
     from assay.audits.symmetry.present.template import seed_template as seed_template
     from assay.audits.symmetry.quick import assert_equivariant as assert_equivariant
@@ -108,7 +115,6 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.quick import audit_se3 as audit_se3
     from assay.audits.symmetry.quick import audit_so3 as audit_so3
     from assay.audits.symmetry.representations.actions import backwards as backwards
-    from assay.audits.symmetry.representations.actions import image as image
     from assay.audits.symmetry.representations.actions import node_index as node_index
     from assay.audits.symmetry.representations.actions import odd as odd
     from assay.audits.symmetry.representations.actions import permuted as permuted
@@ -122,6 +128,12 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.representations.base import pseudovector as pseudovector
     from assay.audits.symmetry.representations.base import tensor as tensor
     from assay.audits.symmetry.representations.base import vector as vector
+    from assay.audits.symmetry.representations.images import image as image
     from assay.audits.symmetry.representations.irreps import irreps as irreps
+    from assay.audits.symmetry.representations.unitary import adjoint as adjoint
+    from assay.audits.symmetry.representations.unitary import link as link
+    from assay.audits.symmetry.representations.unitary import phase as phase
+    from assay.audits.symmetry.representations.unitary import site as site
+    from assay.audits.symmetry.representations.unitary import spinor as spinor
     from assay.audits.symmetry.spec import Symmetry as Symmetry
     from assay.audits.symmetry.versus import against as against

@@ -31,7 +31,8 @@ def selftest_command(
 
     names = tracks or ["0"]
     with session(out=out, seeds=seeds, workers=workers) as at_work:
-        run = verify(*(() if names == ["all"] else names), seeds=at_work.settings.seeds, **at_work.options)
+        every = names == ["all"]
+        run = verify(*(() if every else names), every=every, seeds=at_work.settings.seeds, **at_work.options)
     run = run.model_copy(update={"kind": "selftest", "title": "Self-test"})
     save_report(run, at_work.folder_of(run))
     controls = [(finding, control) for finding in run.findings for control in finding.controls]

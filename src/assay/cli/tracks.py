@@ -18,7 +18,11 @@ def tracks_command(
     settings()
     found = registry.ordered()
     if as_json:
-        rows = [{"number": t.number, "name": t.name, "title": t.title, "claim": t.claim, "kind": t.kind} for t in found]
+        rows = [
+            {"number": t.number, "also": t.also, "name": t.name, "title": t.title, "claim": t.claim, "kind": t.kind,
+             "on_request": t.on_request}
+            for t in found
+        ]
         broken = [{"plugin": name, "error": failure.message} for name, failure in registry.broken.items()]
         typer.echo(json.dumps({"tracks": rows, "broken": broken}, indent=1))
     else:
@@ -31,10 +35,13 @@ def tracks_command(
         table.add_column("name", style="bold", no_wrap=True)
         table.add_column("claim", ratio=1)
         for track in found:
-            table.add_row(str(track.number), track.name, escape(track.claim))
+            table.add_row("/".join(map(str, track.numbers)), track.name, escape(track.claim))
         for name, failure in registry.broken.items():
             message = f"[magenta]ERROR[/magenta] {escape(failure.message)}"
             table.add_row("!", f"[magenta]{escape(name)}[/magenta]", message)
         console().print(table)
+        if any(track.on_request for track in found):
+            standing = " ".join(str(track.number) for track in registry.standing())
+            console().print(f"assay verify runs {standing}; the others when named, or with --all")
     if registry.broken:
         raise typer.Exit(4)

@@ -10,7 +10,8 @@ from assay.cli.options import Address, Cells, Device, Engine, FirstSeed, Groupin
 
 
 def verify_command(
-    tracks: Annotated[list[str] | None, typer.Argument(help="Numbers or names; all tracks if none is given.")] = None,
+    tracks: Annotated[list[str] | None, typer.Argument(help="Numbers or names; the standing tracks if none is "
+        "given.")] = None,
     budget: Annotated[str | None, typer.Option(help="smoke, quick, standard or full: sets the cost.")] = None,
     seeds: Seeds = None,
     seed: FirstSeed = None,
@@ -22,6 +23,7 @@ def verify_command(
     store: Cells = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first FAIL or ERROR.")] = False,
     grouping: Grouping = True,
+    every: Annotated[bool, typer.Option("--all", help="Every track, those left for request too: hours.")] = False,
 ) -> None:
     """Verify claims: run their cells, decide, and write index.html, report.md, run.json and junit.xml.
 
@@ -29,19 +31,17 @@ def verify_command(
     """
     from assay.cli.common import settings
     from assay.cli.session import finish, session
-    from assay.registry import registry
-    from assay.studies.verification import verify
+    from assay.studies.verification import chosen_tracks, verify
 
     settings()  # plugins first: they may define the tracks asked for
-    modules = [registry.find(track).module for track in tracks] if tracks else [t.module for t in registry.ordered()]
+    modules = [track.module for track in chosen_tracks(tracks or (), every=every)]
     with session(
         modules=modules, grouping=grouping, out=out, budget=budget, seeds=seeds, seed=seed, workers=workers,
         engine=engine, address=address, store=store,
     ) as at_work:
         chosen = at_work.settings
         run = verify(
-            *(tracks or ()), budget=chosen.budget, seeds=chosen.seeds, seed=chosen.seed, fail_fast=fail_fast,
-            device=device,
-            **at_work.options,
+            *(tracks or ()), every=every, budget=chosen.budget, seeds=chosen.seeds, seed=chosen.seed,
+            fail_fast=fail_fast, device=device, **at_work.options,
         )
     finish(run, at_work.folder_of(run))

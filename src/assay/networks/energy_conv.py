@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.errors import InputError, expected, unknown
-from assay.networks.equilibrium import EquilibriumModule, check_inputs, seeded, softmax
+from assay.networks.equilibrium import Elementwise, EquilibriumModule, check_inputs, seeded, softmax
 from assay.protocols import Nudge, State
 from assay.seeding import torch_generator
 from assay.solving.activations import activation as activation_called
@@ -91,6 +91,12 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
     @property
     def loss_scale(self) -> float:
         return self.gamma**self.depth
+
+    def feedforward(self) -> nn.Sequential:
+        """The limit gamma -> 0: an ordinary convolutional net that shares these very parameters."""
+        pool = nn.MaxPool2d(2) if self.pooling == "max" else nn.AvgPool2d(2)
+        blocks = [nn.Sequential(conv, pool, Elementwise(self.activation.function)) for conv in self.layers]
+        return nn.Sequential(*blocks, nn.Flatten(), self.output)
 
     def clamp(self, x: Tensor) -> ClampedImages:
         check_inputs(x, shape=self.shape, like=self.output.weight, model="EnergyConv")

@@ -7,7 +7,7 @@ everything else follows from them, and a model overrides it only to be faster (E
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, cast
 
 import torch
@@ -167,6 +167,17 @@ class EquilibriumModule(nn.Module, ABC, Generic[Batch]):
         gradients = torch.autograd.grad(total, parameters, allow_unused=True)
         used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
         add_to_grad([p for p, _ in used], [g for _, g in used])
+
+
+class Elementwise(nn.Module):
+    """A function of each number as a module, for the feed-forward limits of energy models."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
 
 
 def add_to_grad(parameters: Any, gradients: Any) -> None:

@@ -26,6 +26,7 @@ from assay.studies.where import device_facts, named_device
 
 def verify(
     *tracks: int | str,
+    every: bool = False,
     budget: Budget = "quick",
     seeds: int | None = None,
     seed: int = 42,
@@ -38,7 +39,9 @@ def verify(
     command: str | None = None,
     device: str | None = None,
 ) -> Run:
-    """The run of the named tracks (all of them by default), each decided over its seeds.
+    """The run of the named tracks, each decided over its seeds; without a name, of those not left for request.
+
+    ``every=True`` runs every track there is.
 
     ``budget`` sets the cost; the evidence level is computed from what was really run. Finished cells live in ``store``
     (a folder or URL, ``assay-runs/cells`` by default): the same call after a kill redoes only what is missing, and
@@ -52,8 +55,7 @@ def verify(
     """
     seed_list = seeds_of(budget, count=seeds, first=seed)
     device = named_device(device)
-    chosen = [registry.find(key) for key in dict.fromkeys(map(str, tracks))] if tracks else registry.ordered()
-    chosen = list({track.number: track for track in chosen}.values())
+    chosen = chosen_tracks(tracks, every=every)
     questions: list[Question] = []
     unplanned: dict[str, Finding] = {}
     for track in chosen:
@@ -71,15 +73,25 @@ def verify(
         )
         for track in chosen
     ]
-    if not tracks:
+    if every or not tracks:
         finished += [_broken(name, failure) for name, failure in registry.broken.items()]
     return make_run(
         "verify", "Verification results", finished,
         identity={"tracks": [t.number for t in chosen], "budget": budget, "seeds": list(seed_list)},
-        command=command or f"assay verify {' '.join(map(str, tracks))} {rerun}",
+        command=command or f"assay verify {'--all' if every else ' '.join(map(str, tracks))} {rerun}",
         seconds=answers.seconds, budget=budget,
         config={"budget": budget, "seeds": list(seed_list), **answers.facts, **_where(device, chosen)},
     )
+
+
+def chosen_tracks(tracks: Sequence[int | str], *, every: bool = False) -> list[Track]:
+    """The tracks meant by numbers and names, each once: the standing ones if none is named, all with ``every``."""
+    if every:
+        if tracks:
+            raise expected("tracks by name or all of them, not both", given=f"{' '.join(map(str, tracks))} and all")
+        return registry.ordered()
+    named = [registry.find(key) for key in dict.fromkeys(map(str, tracks))] if tracks else registry.standing()
+    return list({track.number: track for track in named}.values())
 
 
 def _here(tracks: Iterable[Track]) -> Executor | None:

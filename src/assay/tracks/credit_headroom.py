@@ -30,7 +30,7 @@ SUBJECT = "Backprop on digits"
 
 
 @track(
-    34,
+    134,
     "credit-headroom",
     claim="On a task without headroom the published depth check fails backprop; ours says that nothing can be decided.",
     title="Who fails where depth cannot help?",

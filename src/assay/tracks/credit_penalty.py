@@ -31,7 +31,7 @@ SUBJECT = "Block-level DFA with a penalty, on digits"
 
 
 @track(
-    32,
+    132,
     "credit-penalty",
     claim="A penalty on what blocks write stops the stream from growing, but does not make trained blocks useful.",
     title="The penalty removes mode 1 but not mode 2",

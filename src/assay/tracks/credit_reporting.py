@@ -26,7 +26,7 @@ SUBJECT = "Block-level DFA on digits"
 
 
 @track(
-    31,
+    131,
     "credit-standard-reporting",
     claim="Accuracy and cosine accept a net whose trained blocks are worse than frozen ones; the protocol does not.",
     title="What accuracy and gradient cosine miss",

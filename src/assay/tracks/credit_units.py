@@ -30,7 +30,7 @@ SAME = 0.99
 
 
 @track(
-    33,
+    133,
     "credit-units",
     claim="The published reference check changes its answer when the stream is measured in other units; ours does not.",
     title="The published D2 depends on units",

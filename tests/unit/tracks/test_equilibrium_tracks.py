@@ -100,21 +100,25 @@ def test_three_seeds_say_how_many_are_needed() -> None:
     assert "seeds show this margin" in finding.improvements[0]
 
 
-def sequence(sequences: float, error: float) -> dict[str, Any]:
+def sequence(sequences: float, error: float, *, growth: float = 0.0, after: float | None = None) -> dict[str, Any]:
     gradient = {"error": error, "cosine": 1 - error, "trusted": True, "residual": 0.1}
-    return {"tested": 10_000, "accuracy": sequences, "sequences": sequences, "before": gradient, "after": gradient,
-            "diverged": None}  # fmt: skip
+    return {"tested": 10_000, "accuracy": sequences, "sequences": sequences, "before": gradient,
+            "after": gradient if after is None else {**gradient, "error": after},
+            "graph": {"growth": growth, "saved": growth, "response": 0.1}, "diverged": None}  # fmt: skip
 
 
 def learned(
-    n: int, *, strong: float = 0.4, alone: float = 0.0, flipped: float = 0.0, unrolled: float = 100.0,
-    error: float = 0.01,
+    n: int, *, strong: float = 0.4, alone: float = 0.0, flipped: float = 0.0, other: float = 100.0,
+    error: float = 0.01, unrolled: float = 2.0, after: float | None = None,
 ) -> dict[tuple[str, int], dict[str, Any]]:
-    records = {(transformer.REVERSAL, seed): {**sequence(100.0, error), "loss": seed / 1e4} for seed in SEEDS[:n]}
+    records = {
+        (transformer.REVERSAL, seed): {**sequence(100.0, error, after=after), "loss": seed / 1e4} for seed in SEEDS[:n]
+    }
     records[transformer.STRONG, 42] = sequence(100.0, strong)
     records[transformer.ALONE, 42] = sequence(alone, 0.001)
     records[transformer.FLIPPED, 42] = sequence(flipped, 2.0)
-    records[transformer.BPTT, 42] = sequence(unrolled, 0.001)
+    records[transformer.OTHER, 42] = sequence(other, 0.001)
+    records[transformer.DISGUISED, 42] = sequence(100.0, 0.001, growth=unrolled)
     return records
 
 
@@ -127,6 +131,32 @@ def test_three_of_three_show_little_and_ten_of_ten_show_seventy_per_cent() -> No
 
 def test_accuracy_without_the_gradient_is_no_success() -> None:
     assert judged(14, learned(10, error=0.3), SEEDS).verdict is not Verdict.PASS
+    assert judged(14, learned(10, after=0.3), SEEDS).verdict is Verdict.FAIL
+
+
+def test_a_rule_that_uses_backprop_through_time_in_secret_is_rejected() -> None:
+    secret = {key: {**record, "graph": {"growth": 2.0, "saved": 2.0, "response": 0.0}}
+              for key, record in learned(10).items() if key[0] == transformer.REVERSAL}
+    finding = judged(14, learned(10) | secret, SEEDS)
+    assert finding.verdict is Verdict.FAIL and all(control.separated for control in finding.controls)
+
+
+def test_the_disguised_rule_is_found_out_by_what_it_keeps_and_by_its_deafness_to_the_nudge() -> None:
+    import torch
+
+    from assay.audits.equilibrium.through_time import ThroughTime, through_time
+    from assay.models import EnergyAttention
+
+    model = EnergyAttention(10, length=4, width=16, heads=2, seed=0)
+    x = torch.arange(12).reshape(3, 4) % 10
+    for arm in (transformer.REVERSAL, transformer.OTHER, transformer.DISGUISED):
+        beta = transformer._beta(arm)
+        found = through_time(lambda sweeps, nudge, arm=arm: transformer._rule(arm, sweeps, nudge), model, x, x.flip(1),
+                             beta=beta)
+        assert bool(found.found) is (arm == transformer.DISGUISED), found
+        if arm == transformer.DISGUISED:
+            assert found.growth > 1 and found.saved > 1 and found.response == 0.0
+    assert ThroughTime(growth=0.0, saved=0.0, response=0.0).found
 
 
 def test_a_failing_subject_does_not_spoil_its_own_controls() -> None:
@@ -140,7 +170,9 @@ def test_full_feedback_that_learns_is_said_to_learn() -> None:
     assert any("was expected to fail at the task and does not" in text for text in finding.limitations)
 
 
-@pytest.mark.parametrize("change", [{"strong": 0.01}, {"alone": 100.0}, {"flipped": 100.0}, {"unrolled": 50.0}])
+@pytest.mark.parametrize(
+    "change", [{"strong": 0.01}, {"alone": 100.0}, {"flipped": 100.0}, {"other": 50.0}, {"unrolled": 0.0}]
+)
 def test_a_control_that_goes_wrong_uncalibrates_the_transformer(change: dict[str, float]) -> None:
     assert judged(14, learned(10, **change), SEEDS).verdict is Verdict.INCONCLUSIVE
 

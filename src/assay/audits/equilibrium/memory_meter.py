@@ -51,7 +51,8 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         for tensor in _tensors(result):
             # A view, or an operation in place, returns storage it was given: nothing new.
-            if _address(tensor) not in given:
+            address = _address(tensor)
+            if address is not None and address not in given:
                 self._enter(tensor)
         return result
 
@@ -83,5 +84,9 @@ def _tensors(tree: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(part)
 
 
-def _address(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage().data_ptr())
+def _address(tensor: torch.Tensor) -> int | None:
+    """Where the tensor's storage is; None for the wrappers of ``torch.func``, whose parts come by themselves."""
+    try:
+        return int(tensor.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError):
+        return None

@@ -7,6 +7,7 @@ import math
 from assay.audits.symmetry.facts import PARTS, Facts, Test
 from assay.audits.symmetry.measure.guards import sensitivity_check
 from assay.audits.symmetry.measure.robustness import Retest
+from assay.audits.symmetry.measure.sizes import SETS
 from assay.audits.symmetry.measure.statistics import rare_statement
 from assay.audits.symmetry.measure.tolerance import VERDICTS, Label
 from assay.probe.tree import said
@@ -165,11 +166,12 @@ def _sizes(facts: Facts) -> list[Check]:
     if len(run) < 2:
         return []
     bad = [size for size, one in run if one.broken]
+    name = "set sizes" if run[0][1].condition.startswith(SETS) else "image sizes"
     if not bad:
-        return [_labelled("image sizes", "EXACT", f"holds at sizes {', '.join(str(size) for size, _ in run)}")]
+        return [_labelled(name, "EXACT", f"holds at sizes {', '.join(str(size) for size, _ in run)}")]
     good = [size for size, _ in run if size not in bad]
     text = f"breaks at sizes {', '.join(map(str, bad))}" + (f", holds at {', '.join(map(str, good))}" if good else "")
-    return [_labelled("image sizes", "BROKEN", text)]
+    return [_labelled(name, "BROKEN", text)]
 
 
 def _search(facts: Facts) -> list[Check]:

@@ -12,8 +12,9 @@ from assay.audits.symmetry.facts import PARTS
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.continuous import SE, SO
 from assay.audits.symmetry.groups.discrete import C, S
-from assay.audits.symmetry.representations.actions import image, permuted
+from assay.audits.symmetry.representations.actions import permuted
 from assay.audits.symmetry.representations.base import Representation, invariant, point, vector
+from assay.audits.symmetry.representations.images import image
 from assay.audits.symmetry.spec import Symmetry
 from assay.errors import NotPassed
 from assay.results import Finding, Verdict

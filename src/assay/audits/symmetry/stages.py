@@ -29,6 +29,7 @@ from assay.audits.symmetry.measure.backward import wrong_backwards
 from assay.audits.symmetry.measure.endtoend import Errors, measure, output_spreads, shape_errors
 from assay.audits.symmetry.measure.gradients import gradient_test
 from assay.audits.symmetry.measure.search import alternatives
+from assay.audits.symmetry.measure.sizes import size_sweep
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.subject import ShapeChanged, Subject
 from assay.probe.containment import told
@@ -133,7 +134,7 @@ def run_end_to_end(facts: Facts, identity: tuple[Test, ...]) -> Forward:
     sizes: list[tuple[int, robustness.Retest]] = []
     if options.on("sizes") and not facts.guards.stochastic:
         name = facts.broken_generators[0] if facts.broken_generators else names[-1]
-        sweep = partial(robustness.size_sweep, facts.subject, few(facts, name), options.budget)
+        sweep = partial(size_sweep, facts.subject, few(facts, name), options.budget)
         sizes = tried("sizes", sweep) or []
     return dataclasses.replace(forward, adversary=tuple(adversary), sizes=tuple(sizes), untested=tried.untested)
 
@@ -146,7 +147,13 @@ def run_places(facts: Facts) -> Places:
     if facts.guards.stochastic:
         return Places()
     subject, tried, found = facts.subject, Attempts(), Places()
-    broken = facts.broken_generators
+    between = [name for name in subject.group().generators() if subject.inexact(few(facts, name)(subject.group()))]
+    if between:
+        why = f"the grid is interpolated under {between[0]}: places are found at exact turns, as in C(4)"
+        tried.untested["localise"] = why
+    broken = [name for name in facts.broken_generators if name not in between]
+    if between and broken in ([], [EVERYTHING]):
+        return Places(untested=tried.untested)
     for name in broken if facts.options.on("search") else ():
         tests = [test for test in facts.tests if test.generator == name and test.broken]
         # Where outputs jump, rounding says nothing about which declaration fits.

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.audits.symmetry.edges import EDGES, along_edges, edge_axis, per_edge, with_edge_order
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Invariant, Representation, merge_sizes
-from assay.audits.symmetry.spec import Symmetry, match
+from assay.audits.symmetry.spec import Symmetry, atoms, match
 from assay.errors import expected
 from assay.probe import subject as probing
 from assay.probe import tree
@@ -54,6 +55,10 @@ class Subject(Probe):
     def group(self, case: int = 0) -> Group:
         """The group with its open sizes taken from a case."""
         return bound(self.symmetry.group, self.inputs, self.cases[case])
+
+    def inexact(self, elements: Elements) -> bool:
+        """Whether a grid has to be interpolated at one of these elements."""
+        return any(rep is not None and rep.inexact(elements) for rep in [*self.inputs, *self.outputs])
 
     def batch(self, case: int = 0) -> int:
         """Rows of a case; 1 without a batch axis."""
@@ -153,6 +158,10 @@ def prepare(
     for case in cases:
         probing.check_inputs(case, names)
         _check_representations(case, reps, symmetry)
+    ordered = with_edge_order(symmetry, reps, cases)
+    if ordered is not None:
+        symmetry, reps = ordered, along_edges(reps, cases[0])
+    cases = [_admissible(case, reps, symmetry) for case in cases]
     copies = probing.copies(model, template, cases)
     subject = Subject(template=template, cases=cases, call=call, seed=seed, symmetry=symmetry, inputs=reps, **copies)
     _declare_outputs(subject, probing.learn_outputs(subject))
@@ -186,11 +195,24 @@ def _check_representations(case: Leaves, reps: list[Representation], symmetry: S
         raise expected("at least one input that the group acts on", given=f"inputs all invariant under {group.name}")
 
 
+def _admissible(case: Leaves, reps: list[Representation], symmetry: Symmetry) -> Leaves:
+    """Inputs on which interpolated representations lose nothing at the edge; the others as they are."""
+    some = bound(symmetry.group, reps, case).sample(8, torch.Generator().manual_seed(0))
+    pairs = zip(case, reps, strict=True)
+    return [rep.admissible(x) if isinstance(x, Tensor) and rep.inexact(some) else x for x, rep in pairs]
+
+
 def _declare_outputs(subject: Subject, result: Any) -> None:
     """Matches what the model returned with what was declared of it."""
     declared = match(subject.symmetry.outputs, result, "output", partial=True)
     found = zip(declared, tree.leaves(result), strict=True)
     subject.outputs = [rep for rep, (_, leaf) in found if isinstance(leaf, Tensor)]
+    edges = edge_axis([atoms(rep)[0] for rep in subject.inputs], subject.cases[0])
+    if edges is not None and EDGES in subject.symmetry.group.parts:
+        count = subject.cases[0][edges[0]].shape[edges[1]]
+        values = tree.tensors(result)
+        pairs = zip(subject.outputs, values, strict=True)
+        subject.outputs = [None if rep is None else per_edge(rep, y, count) for rep, y in pairs]
     if not any(rep is not None for rep in subject.outputs):
         raise expected(
             "at least one declared output tensor", given=f"outputs {', '.join(subject.output_names) or 'none'}"

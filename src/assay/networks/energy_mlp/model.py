@@ -28,7 +28,7 @@ from assay.networks.energy_mlp.deviation import deviate_layers, deviation_gradie
 from assay.networks.energy_mlp.gradient import Gradients, energy_gradient, readout_gradient, tangent_gradient
 from assay.networks.energy_mlp.layers import Layers, Pull
 from assay.networks.energy_mlp.tangent import relax_tangent
-from assay.networks.equilibrium import EquilibriumModule, add_to_grad, check_inputs, seeded, softmax
+from assay.networks.equilibrium import Elementwise, EquilibriumModule, add_to_grad, check_inputs, seeded, softmax
 from assay.protocols import Nudge, State
 from assay.seeding import torch_generator
 from assay.solving.activations import activation as activation_called
@@ -85,7 +85,7 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         """The limit gamma -> 0: an ordinary feed-forward net that shares these very parameters."""
         modules: list[nn.Module] = [self.layers[0]]
         for layer in list(self.layers)[1:]:
-            modules += [_Elementwise(self.activation.function), layer]
+            modules += [Elementwise(self.activation.function), layer]
         return nn.Sequential(*modules)
 
     def clamp(self, x: Tensor) -> ClampedMLP:
@@ -219,12 +219,3 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
     def _bias(self, layer: int, like: Tensor | None = None) -> Tensor:
         bias = cast(nn.Linear, self.layers[layer]).bias
         return bias if like is None else bias.to(like.dtype)
-
-
-class _Elementwise(nn.Module):
-    def __init__(self, function: object) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)  # type: ignore[operator,no-any-return]

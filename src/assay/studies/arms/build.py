@@ -24,7 +24,7 @@ from assay.studies.arms.settings import Settings
 from assay.studies.arms.table import Arm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from assay.tasks.base import ArrayTask, TuningView
 
@@ -47,7 +47,7 @@ def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: i
         model = made.feedforward() if isinstance(made, EnergyMLP) and not arm.relaxes else made
     else:
         made = _energy_model(arm.model, settings, task, seed=seed)
-        model = _with_energy(made, task) if arm.relaxes else _feedforward(made)
+        model = _with_energy(made, task) if arm.relaxes else made.feedforward()
     if arm.relaxes and not isinstance(model, EquilibriumModel):
         raise expected(f"a model with an energy for the rule {arm.rule}", given=f"{arm.model}: {type(model).__name__}",
                        do="see assay.protocols.EquilibriumModel, or choose another rule")
@@ -114,24 +114,6 @@ def _gradient(model: nn.Module, rule: Rule, x: torch.Tensor, y: torch.Tensor) ->
     return torch.cat(parts).double()
 
 
-class _Activation(nn.Module):
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
-
-
-def _feedforward(energy: Any) -> nn.Module:
-    """The limit gamma -> 0 of an energy model: an ordinary net of the same parameters."""
-    if isinstance(energy, EnergyMLP):
-        return energy.feedforward()
-    pool = nn.MaxPool2d(2) if energy.pooling == "max" else nn.AvgPool2d(2)
-    blocks = [nn.Sequential(conv, pool, _Activation(energy.activation.function)) for conv in energy.layers]
-    return nn.Sequential(*blocks, nn.Flatten(), energy.output)
-
-
 def _with_energy(made: Any, task: ArrayTask | TuningView) -> nn.Module:
     """The model that relaxes: our energy models read classes, so a regression gets the same net with a squared loss."""
     if task.classes:
@@ -139,7 +121,7 @@ def _with_energy(made: Any, task: ArrayTask | TuningView) -> nn.Module:
     if not isinstance(made, EnergyMLP):
         raise expected("the model 'mlp', or one of your own with a squared loss, for a regression by relaxation",
                        given=f"{type(made).__name__} on '{task.name}'", do="see assay.models.EnergyNet(loss='mse')")
-    return EnergyNet(_feedforward(made), gamma=made.gamma, loss="mse", sweeps=READ_SWEEPS, tolerance=READ_TOLERANCE)
+    return EnergyNet(made.feedforward(), gamma=made.gamma, loss="mse", sweeps=READ_SWEEPS, tolerance=READ_TOLERANCE)
 
 
 def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Any:

@@ -164,8 +164,9 @@ def measure(
     began = time.process_time()
     results = fit_many(built, tasks, settings, seeds=seeds, device=device)
     share = (time.process_time() - began) / len(seeds)
+    relaxed = {"gamma": settings.gamma, "sweeps": list(settings.sweeps)} if arm.relaxes else {}
     return [
-        {**_record(one, task, result, seed=seed), "cpu_seconds": share}
+        {**_record(one, task, result, seed=seed), "cpu_seconds": share, **relaxed}
         for one, task, result, seed in zip(built, tasks, results, seeds, strict=True)
     ]
 

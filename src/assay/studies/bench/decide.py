@@ -11,7 +11,8 @@ from assay import stats
 from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Verdict
 from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
-from assay.studies.bench.cells import FLOORS, LARGE, QUICK_ITEMS, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.cells import FLOORS, LARGE, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.limits import limitations
 from assay.studies.bench.measured import Claim, Measured, Records
 from assay.studies.looks import NO_PAST, Past
 
@@ -59,7 +60,7 @@ def decide(evidence: Measured, arm: Arm, past: Past = NO_PAST) -> Finding:
         checks=(*decision.checks, *extra),
         controls=controls,
         failures=tuple(failures),
-        limitations=_limitations(evidence, arm, decision),
+        limitations=limitations(evidence, arm, decision),
         varied=("initialisation", "data order", "input noise", *_split_varied(evidence.task)),
         seeds=seeds,
         seconds=evidence.seconds.get(arm.name, 0.0) + evidence.seconds.get(baseline.name, 0.0),
@@ -291,18 +292,6 @@ def _experiment(evidence: Measured, arm: Arm) -> str:
         f"order, and compare test {evidence.metric.name} by a paired test. Settings: {source.source}"
         f"{' (' + source.note + ')' if source.note else ''}; chosen on validation, never on test."
     )
-
-
-def _limitations(evidence: Measured, arm: Arm, decision: stats.Decision) -> tuple[str, ...]:
-    notes = list(decision.notes)
-    if evidence.budget in ("smoke", "quick") and evidence.task in LARGE:
-        notes.append(f"quick budget: {QUICK_ITEMS:,} training items and half the epochs; use --budget standard for all")
-    floors, ours = evidence.floors, evidence.scores(arm.name)
-    if floors and ours and "logistic" in floors and fmean(ours) <= 100 * floors["logistic"]:
-        notes.append(f"logistic regression does as well ({100 * floors['logistic']:.2f} %): accuracy shows little here")
-    if floors and ours and "ridge" in floors and fmean(ours) >= floors["ridge"]:
-        notes.append(f"ridge regression does as well ({floors['ridge']:.4g}): the network shows little here")
-    return tuple(notes)
 
 
 def _split_varied(task: str) -> tuple[str, ...]:

@@ -10,18 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.symmetry.groups.base import Group
-from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.representations.actions import (
-    Backwards,
-    Image,
-    Permuted,
-    Regular,
-    Scaled,
-    group_turns,
-    roll_each,
-)
+from assay.audits.symmetry.groups.elements import Elements, translation_of
+from assay.audits.symmetry.representations.actions import Backwards, Permuted, Regular, Scaled
 from assay.audits.symmetry.representations.base import Both, Invariant, Linear, Representation, inner
+from assay.audits.symmetry.representations.images import Image, group_turns, roll_each
 from assay.audits.symmetry.representations.irreps import Irreps
+from assay.audits.symmetry.representations.unitary import Adjoint, Link, Phase, Site
 
 MOST = 64
 """Candidates tried per tensor; more only means features of a very unusual shape."""
@@ -118,7 +112,9 @@ def candidates(shape: tuple[int, ...], elements: Elements, group: Group, *, modu
 
 def _implied(part: str, moving: list[str]) -> bool:
     # The matrix of C(n) and D(n) comes with the grid part, the translation with the point of its matrix.
-    return (part == "linear" and "grid" in moving) or (part == "translation" and "linear" in moving)
+    if part == "linear" and {"grid", "cube"} & set(moving):
+        return True
+    return part.startswith("translation") and any(part == translation_of(other) for other in moving)
 
 
 def _views(shape: tuple[int, ...], elements: Elements, moving: list[str]) -> list[tuple[int, ...]]:
@@ -142,7 +138,7 @@ def _pieces(elements: Elements, moving: list[str]) -> Iterable[int]:
         value = elements.parts[part]
         if part == "grid":
             yield from (group_turns(elements), 2 * group_turns(elements))
-        elif part not in ("shift", "crop") and value.ndim > 1:
+        elif part not in ("shift", "crop", "gauge") and value.ndim > 1:
             yield value.shape[-1]
 
 
@@ -152,10 +148,17 @@ def _for_part(part: str, shape: tuple[int, ...], elements: Elements, moving: lis
         yield from _on_grid(shape, elements)
     elif part in ("shift", "crop"):
         yield from _on_shift(part, shape, elements)
-    elif part == "translation":
-        yield from (Linear(axis=a, part="linear", translated=True) for a in axes if shape[a] == value.shape[-1])
+    elif part == "cube":
+        yield from _on_cube(shape)
+    elif part == "gauge":
+        yield from _on_lattice(shape, value)
+    elif part.startswith("translation"):
+        matrix = part.removeprefix("translation of ") if part != "translation" else "linear"
+        yield from (Linear(axis=a, part=matrix, translated=True) for a in axes if shape[a] == value.shape[-1])
+    elif value.ndim == 3 and value.is_complex():
+        yield from _on_unitary(part, shape, value.shape[-1])
     elif value.ndim == 3:
-        yield from _on_matrix(part, shape, value, translated="translation" in moving)
+        yield from _on_matrix(part, shape, value, translated=translation_of(part) in moving)
     elif value.ndim == 2:
         here = [axis for axis in axes if shape[axis] == value.shape[-1]]
         yield from (Permuted((axis,), part) for axis in here)
@@ -193,6 +196,41 @@ def _on_grid(shape: tuple[int, ...], elements: Elements) -> Iterable[Representat
     for pair in images:
         yield Image(pair, None)
         yield from (Both(Image(pair, None), fibre) for fibre in fibres if not fibre.axes(len(shape)) & set(pair))
+
+
+def _on_cube(shape: tuple[int, ...]) -> Iterable[Representation]:
+    fibres = [Linear(axis=a, part="linear") for a in range(1, len(shape)) if shape[a] == 3]
+    yield from fibres
+    for start in range(1, len(shape) - 2):
+        where = (start, start + 1, start + 2)
+        if len({shape[axis] for axis in where}) == 1:
+            yield Image(where, None)
+            yield from (Both(Image(where, None), one) for one in fibres if not one.axes(len(shape)) & set(where))
+
+
+def _on_unitary(part: str, shape: tuple[int, ...], size: int) -> Iterable[Representation]:
+    if size == 1:
+        yield from (Phase(charge, part) for charge in (1, -1, 2, -2))
+        return
+    yield from (Linear(axis=axis, part=part) for axis in range(1, len(shape)) if shape[axis] == size)
+    if len(shape) > 2 and shape[-2:] == (size, size):
+        yield Adjoint(part)
+
+
+def _on_lattice(shape: tuple[int, ...], gauge: Tensor) -> Iterable[Representation]:
+    """Fields on sites, closed loops and links, wherever consecutive axes have the sizes of the lattice."""
+    sizes, matrix = tuple(gauge.shape[1:-2]), gauge.shape[-1]
+    for start in range(1, len(shape) - len(sizes) + 1):
+        if shape[start : start + len(sizes)] != sizes:
+            continue
+        where = tuple(range(start, start + len(sizes)))
+        square = matrix == 1 or shape[-2:] == (matrix, matrix)
+        if square:
+            yield from (Link(where, axis) for axis in range(1, start) if shape[axis] == len(sizes))
+        if square and matrix > 1:
+            yield Site(where, 0)
+        if matrix == 1 or shape[-1] == matrix:
+            yield from (Site(where, 1), Site(where, -1))
 
 
 def _on_shift(part: str, shape: tuple[int, ...], elements: Elements) -> Iterable[Representation]:

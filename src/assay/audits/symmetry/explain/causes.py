@@ -43,6 +43,8 @@ NORMS = (
     nn.LocalResponseNorm,
 )
 POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+GRIDS = frozenset({"grid", "cube"})
+"""Parts that turn a grid; the matrix that comes with them acts on features, if at all."""
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
@@ -58,7 +60,7 @@ def module_cause(facts: Facts, location: Location | None) -> Signature | None:
             f"{type(module).__name__}(-x) is neither {type(module).__name__}(x) nor its negative",
             "use an odd function (tanh, x * |x|) on odd features and any function on even ones",
         )
-    if isinstance(module, NONLINEAR) and "linear" in moving and "grid" not in moving:
+    if isinstance(module, NONLINEAR) and "linear" in moving and not moving & GRIDS:
         return Signature(
             "Nonlinearity on components",
             f"{type(module).__name__} acts on single components of vectors, which mix under the group",
@@ -70,9 +72,9 @@ def module_cause(facts: Facts, location: Location | None) -> Signature | None:
             f"{type(module).__name__} takes statistics over components or places that the group mixes",
             "normalise norms of vectors, or take statistics over axes the group leaves alone",
         )
-    if isinstance(module, CONVOLUTIONS) and moving & {"grid", "shift"}:
+    if isinstance(module, CONVOLUTIONS) and moving & {*GRIDS, "shift"}:
         return _convolution(module, moving)
-    if isinstance(module, POOLS) and moving & {"grid", "shift"}:
+    if isinstance(module, POOLS) and moving & {*GRIDS, "shift"}:
         return Signature(
             "Pooling",
             f"{type(module).__name__} with stride {module.stride} does not commute with the group at this size",
@@ -107,7 +109,7 @@ def fitted_cause(facts: Facts, generator: str, location: Location | None) -> Sig
     if fits.swaps:
         how = "a constant per place is added" if added and fits.swaps == "own" else SWAPPED[fits.swaps]
         return dataclasses.replace(signatures.INDEX, cause=f"{how}; {signatures.INDEX.cause}")
-    if "grid" in moving:
+    if moving & GRIDS:
         return signatures.ADDED if added else _on_grid(fits)
     if fits.stride:
         return Signature(
@@ -115,7 +117,7 @@ def fitted_cause(facts: Facts, generator: str, location: Location | None) -> Sig
             f"shifts by multiples of {fits.stride} hold and others do not: every {fits.stride}th place is read",
             "claim shifts by multiples of the stride, or blur before sampling",
         )
-    if "linear" in moving and "grid" not in moving:
+    if "linear" in moving and not moving & GRIDS:
         return _on_components(fits, added=added, translated="translation" in moving)
     return None
 
@@ -146,7 +148,7 @@ def _on_components(fits: Fits, *, added: bool, translated: bool) -> Signature | 
 
 def _convolution(module: nn.Module, moving: set[str]) -> Signature:
     stride = getattr(module, "stride", (1,))
-    if "grid" in moving:
+    if moving & GRIDS:
         return Signature(
             "Kernel is not symmetric",
             "an ordinary convolution kernel does not turn with the image: f(gx) is the same kernel on another image",

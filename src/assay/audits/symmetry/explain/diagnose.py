@@ -17,6 +17,7 @@ from assay.audits.symmetry.locate.isolate import MOST_MODULES
 from assay.audits.symmetry.locate.localise import CLOSE, Location
 from assay.audits.symmetry.locate.residual import edge_map, is_ring
 from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY
+from assay.audits.symmetry.measure.sizes import SETS
 from assay.audits.symmetry.present.scripts import script
 from assay.probe.tree import said
 from assay.results import Issue
@@ -64,7 +65,7 @@ def limitations(facts: Facts) -> list[str]:
         found.append("one input only: nothing can be said about other inputs; give a list of inputs or a callable")
     fixed = [one for _, one in facts.forward.sizes if one.problem]
     if fixed:
-        found.append(f"some image sizes do not run ({fixed[0].problem}): the sweep over sizes is incomplete")
+        found.append(f"some sizes do not run ({fixed[0].problem}): the sweep over sizes is incomplete")
     if not facts.options.adversarial and not facts.guards.stopped:
         found.append("inputs and elements were drawn at random; adversarial=N searches for worse ones")
     if any(len(results) >= MOST_MODULES for results in facts.places.isolated.values()):
@@ -211,6 +212,11 @@ def _further(facts: Facts, generator: str) -> Iterable[Issue]:
 
 def _size_parity(facts: Facts) -> Iterable[Issue]:
     run = {size: one.broken for size, one in facts.forward.sizes if not one.problem}
+    if any(one.condition.startswith(SETS) for _, one in facts.forward.sizes):
+        bad = ", ".join(str(size) for size, broken in run.items() if broken)
+        if bad and not facts.broken:
+            yield _issue(facts, signatures.SET_SIZE, "what depends on the number of entries", "high", sizes=bad)
+        return
     odd, even = [b for s, b in run.items() if s % 2], [b for s, b in run.items() if not s % 2]
     if odd and even and all(odd) != all(even) and any(odd) != any(even):
         parity = "odd" if all(odd) else "even"

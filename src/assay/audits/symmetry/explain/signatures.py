@@ -84,6 +84,12 @@ SIZE_PARITY = Signature(
     "a stride or pooling window does not tile images of {parity} size symmetrically",
     "pad to a size the strides divide, or choose kernel and stride so that size - kernel is a multiple of the stride",
 )
+SET_SIZE = Signature(
+    "Breaks at other numbers of entries",
+    "the symmetry holds with as many entries as the sample has and breaks with {sizes}: a table, a cap or a constant "
+    "was made for one size",
+    "let nothing depend on the number of entries but sums and means over them; test with samples of several sizes",
+)
 BACKWARD = Signature(
     "The backward pass breaks the symmetry",
     "the forward pass holds, the gradient by {name} is off by {relative:.2g}: a custom backward, or a "

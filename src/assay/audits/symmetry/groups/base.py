@@ -70,8 +70,12 @@ class Group(ABC):
         """Rotations by the given angles about one fixed axis, or None if the group has none."""
         return None
 
+    def semidirect(self, other: Group) -> Group | None:
+        """The product in which this group moves the other one (turns move shifts), or None if they do not meet."""
+        return None
+
     def __mul__(self, other: Group) -> Group:
-        return Product((*_factors(self), *_factors(other)))
+        return product_of((*_factors(self), *_factors(other)))
 
     def __repr__(self) -> str:
         return self.name
@@ -92,7 +96,7 @@ class Product(Group):
             raise expected(
                 "groups whose parts have different names in a product",
                 given=f"two groups with a part {clash!r} in {' x '.join(f.name for f in factors)}",
-                do="give one of them another name, as in S(name='edges'), and say permuted(1, of='edges')",
+                do="name one: S(name='edges') with permuted(1, of='edges'), SO(3, name='spin') with vector(of='spin')",
             )
         self.factors = factors
         self.name = " x ".join(factor.name for factor in factors)
@@ -124,7 +128,8 @@ class Product(Group):
         found = {}
         for factor in self.factors:
             for name, element in factor.special().items():
-                found[name] = self.identity() | element
+                taken = name in found and name != "identity"
+                found[f"{name} of {factor.name}" if taken else name] = self.identity() | element
         return found
 
     def elements(self) -> Elements | None:
@@ -165,6 +170,20 @@ class Product(Group):
         return lifted
 
 
+def product_of(factors: tuple[Group, ...]) -> Group:
+    """The product of groups: direct, but for turns and shifts of the same grid, which make a semidirect one."""
+    done: list[Group] = []
+    for factor in factors:
+        for place, other in enumerate(done):
+            joined = other.semidirect(factor) or factor.semidirect(other)
+            if joined is not None:
+                done[place] = joined
+                break
+        else:
+            done.append(factor)
+    return done[0] if len(done) == 1 else Product(tuple(done))
+
+
 def _factors(group: Group) -> tuple[Group, ...]:
     return group.factors if isinstance(group, Product) else (group,)
 
@@ -175,7 +194,7 @@ class MatrixGroup(Group):
     def __init__(self, name: str, part: str, all_of_them: Tensor | None, draw: Callable[..., Tensor] | None) -> None:
         self.name, self._part, self._all, self._draw = name, part, all_of_them, draw
         probe = all_of_them if all_of_them is not None else self._matrices(1, torch.Generator().manual_seed(0))
-        self._dimension = probe.shape[-1]
+        self._dimension, self._dtype = probe.shape[-1], probe.dtype
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -185,7 +204,7 @@ class MatrixGroup(Group):
         return Elements({self._part: self._matrices(n, generator)})
 
     def identity(self, n: int = 1) -> Elements:
-        return Elements({self._part: torch.eye(self._dimension, dtype=torch.float64).repeat(n, 1, 1)})
+        return Elements({self._part: torch.eye(self._dimension, dtype=self._dtype).repeat(n, 1, 1)})
 
     def compose(self, first: Elements, second: Elements) -> Elements:
         return Elements({self._part: first.parts[self._part] @ second.parts[self._part]})
@@ -204,7 +223,7 @@ class MatrixGroup(Group):
         if self._all is not None:
             return self._all[torch.randint(len(self._all), (n,), generator=generator)]
         assert self._draw is not None
-        return self._draw(n, generator).to(torch.float64)
+        return _exact(self._draw(n, generator))
 
 
 def matrix_group(
@@ -228,9 +247,9 @@ def matrix_group(
         return MatrixGroup(name, part, None, draw)
     if matrices.ndim != 3 or matrices.shape[-1] != matrices.shape[-2] or not len(matrices):
         raise expected("matrices of shape [n, d, d]", given=f"shape {tuple(matrices.shape)}")
-    matrices = matrices.detach().to(torch.float64)
+    matrices = _exact(matrices.detach())
     products = (matrices.unsqueeze(1) @ matrices.unsqueeze(0)).flatten(0, 1)
-    wanted = torch.cat([torch.eye(matrices.shape[-1], dtype=torch.float64).unsqueeze(0), products])
+    wanted = torch.cat([torch.eye(matrices.shape[-1], dtype=matrices.dtype).unsqueeze(0), products])
     distance = (wanted.unsqueeze(1) - matrices.unsqueeze(0)).abs().amax(dim=(-2, -1)).amin(dim=1)
     # Entries are given in float32 at worst: anything further off than its rounding is another matrix.
     if bool((distance > 32 * torch.finfo(torch.float32).eps * matrices.abs().max()).any()):
@@ -239,3 +258,7 @@ def matrix_group(
             "a group", given=f"{len(matrices)} matrices that do not hold {missing}", do="add what is missing"
         )
     return MatrixGroup(name, part, matrices, None)
+
+
+def _exact(matrices: Tensor) -> Tensor:
+    return matrices.to(torch.complex128 if matrices.is_complex() else torch.float64)

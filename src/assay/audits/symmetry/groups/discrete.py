@@ -13,6 +13,7 @@ from torch import Tensor
 from assay.audits.symmetry.groups import matrices
 from assay.audits.symmetry.groups.base import SMALL, Draw, Group, every_one
 from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.groups.grids import planar_motions
 from assay.errors import expected
 
 
@@ -129,6 +130,19 @@ class Planar(Group):
         total = self.turns * (1 + self.mirror)
         index = torch.arange(total)
         return self.of(index % self.turns, index // self.turns) if total < SMALL else None
+
+    def special(self) -> dict[str, Elements]:
+        found = {"identity": self.identity()}
+        if self.turns not in (1, 2, 4):
+            # On grids these turns are exact where the others are interpolated.
+            exact = {"90 degrees": 4, "180 degrees": 2}
+            for name, part in exact.items():
+                if self.turns % part == 0:
+                    found[name] = self.of(torch.tensor([self.turns // part]), torch.tensor([0]))
+        return found
+
+    def semidirect(self, other: Group) -> Group | None:
+        return planar_motions(self, self.turns, other)
 
     def of(self, turns: Tensor, flips: Tensor) -> Elements:
         """The elements with these numbers of turns and flips."""

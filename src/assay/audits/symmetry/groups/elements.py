@@ -40,3 +40,12 @@ class Elements:
     def cat(several: Sequence[Elements]) -> Elements:
         """All elements of several batches, in order."""
         return Elements({name: torch.cat([one.parts[name] for one in several]) for name in several[0].parts})
+
+
+def translation_of(part: str) -> str:
+    """The part that holds the translation beside the matrix of ``part``.
+
+    >>> translation_of("linear"), translation_of("frame")
+    ('translation', 'translation of frame')
+    """
+    return "translation" if part == "linear" else f"translation of {part}"

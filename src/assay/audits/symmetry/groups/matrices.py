@@ -1,4 +1,4 @@
-"""Random and special matrices: Haar rotations, reflections, Lorentz transformations. All float64 and batched."""
+"""Random and special matrices, batched and exact to double precision: orthogonal, unitary, Lorentz."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ def rotation(n: int, dimension: int, generator: torch.Generator) -> Tensor:
     matrix = orthogonal(n, dimension, generator)
     matrix[..., 0] = matrix[..., 0] * torch.linalg.det(matrix).sign().unsqueeze(-1)
     return matrix
+
+
+def unitary(n: int, dimension: int, generator: torch.Generator, *, special: bool) -> Tensor:
+    """n Haar-distributed unitary matrices (Mezzadri 2007, as above with phases); of determinant 1 if ``special``."""
+    gaussian = torch.randn(n, dimension, dimension, dtype=torch.complex128, generator=generator)
+    q, r = torch.linalg.qr(gaussian)
+    diagonal = torch.diagonal(r, dim1=-2, dim2=-1)
+    haar: Tensor = q * (diagonal / diagonal.abs()).unsqueeze(-2)
+    if special:
+        haar[..., 0] = haar[..., 0] * torch.linalg.det(haar).conj().unsqueeze(-1)
+    return haar
 
 
 def reflection(n: int, dimension: int, generator: torch.Generator) -> Tensor:

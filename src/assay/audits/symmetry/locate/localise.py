@@ -320,8 +320,8 @@ def _orthogonal(elements: Elements, moving: list[str]) -> bool:
         value = elements.parts[part]
         if part in ("scale", "crop"):
             return False
-        if value.ndim == 3:
-            gap = value @ value.mT - torch.eye(value.shape[-1], dtype=value.dtype)
+        if value.ndim >= 3:
+            gap = value @ value.mH - torch.eye(value.shape[-1], dtype=value.dtype)
             if float(gap.abs().max()) > 1e-9:
                 return False
     return True

@@ -54,14 +54,16 @@ def fit(subject: Subject, location: Location, leaves: Leaves, group: Group) -> F
     elements, parts = location.elements, location.elements.parts
     moving = {name for name, part in parts.items() if bool((part != group.identity(elements.count).parts[name]).any())}
     found: dict[str, object] = {}
-    if "linear" in moving and parts["linear"].shape[-1] == 3 and "grid" not in moving:
+    if "linear" in moving and parts["linear"].shape[-1] == 3 and not moving & {"grid", "cube"}:
         found |= work.rotations(elements)
     for part in moving:
-        if parts[part].ndim == 2 and part not in ("translation", "shift", "crop", "grid"):
+        if parts[part].ndim == 2 and part not in ("shift", "crop", "grid") and not part.startswith("translation"):
             found["swaps"] = work.swaps(part)
     if "grid" in moving:
-        found |= {"half_turn": work.holds(group.compose(elements, elements)), "gain": work.gain(elements)}
+        found |= {"half_turn": work.half_turns(elements), "gain": work.gain(elements)}
         found["linear"] = work.linear()
+    if "cube" in moving:
+        found |= {"gain": work.gain(elements), "linear": work.linear()}
     if "shift" in moving:
         found["stride"] = work.stride(elements)
     return Fits(**found)  # type: ignore[arg-type]
@@ -78,6 +80,13 @@ class _Work:
     def holds(self, elements: Elements) -> bool:
         """Whether the guilty place is consistent at these elements, all of which move something."""
         return all(self._holds(elements[number]) for number in range(elements.count))
+
+    def half_turns(self, elements: Elements) -> bool:
+        """Whether each element twice holds, where that is not the identity: a mirror image twice says nothing."""
+        twice = self.group.compose(elements, elements)
+        neutral = self.group.identity(twice.count).parts["grid"]
+        moving = (twice.parts["grid"] != neutral).any(dim=1)
+        return bool(moving.any()) and self.holds(twice[moving])
 
     def rotations(self, elements: Elements) -> dict[str, object]:
         """Turns about each axis, an exchange of the three axes, and for reflections what changes sign."""
@@ -147,7 +156,10 @@ class _Work:
     def stride(self, elements: Elements) -> int:
         """The smallest k >= 2 whose multiples hold, where other shifts do not."""
         shift = elements.parts["shift"]
+        sizes = [size for rep, leaf in self._tensors() for size in rep.sizes(tuple(leaf.shape)).get("shift", ())]
         for k in (2, 3, 4, 8):
+            if any(k % size == 0 for size in sizes):
+                break  # once around is no shift at all
             steps = torch.full_like(shift[:1], k)
             if self._holds(self.group.identity() | Elements({"shift": steps})):
                 return k
@@ -204,6 +216,10 @@ class _Work:
         """rho(g) x with the kind that fits the healthy part: the one the place was tested with."""
         rep: Representation | None = self.place.representation
         return x if rep is None else rep.act(element, x.unsqueeze(0))[0]
+
+    def _tensors(self) -> list[tuple[Representation, Tensor]]:
+        pairs = zip(self.subject.inputs, self.leaves, strict=True)
+        return [(rep, leaf) for rep, leaf in pairs if isinstance(leaf, Tensor)]
 
     def _passes(self, leaves: Leaves) -> dict[Precision, Pass]:
         subject = self.subject

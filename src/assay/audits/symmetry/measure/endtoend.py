@@ -7,7 +7,7 @@ The low precision looks at every pair (x, g); float64, which is many times slowe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch import Tensor
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.measure.arbitrate import settle
+from assay.audits.symmetry.measure.interpolation import interpolated
 from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, Floors, suspicious
 from assay.audits.symmetry.measure.rounding import error_norms
 from assay.audits.symmetry.subject import ShapeChanged, Subject
@@ -51,6 +52,8 @@ class Errors:
     spread: float
     not_finite: int
     estimated: bool
+    interpolated: bool = False
+    """The bound is what interpolating a grid costs, which no precision makes smaller."""
     jump: float = 0.0
     """How far the output jumps between the precisions at one input, in spreads, where that is no rounding; else 0."""
 
@@ -88,8 +91,11 @@ def measure(
     """
     pieces: dict[int, list[_Piece]] = {index: [] for index in subject.tested}
     estimated, first_row = subject.high is None or silently_low(subject, subject.tested), 0
+    between_pixels = subject.inexact(draw(subject.group(0)))
     for case in range(len(subject.cases)):
-        if estimated:
+        if between_pixels:
+            found = _interpolated(subject, case, draw)
+        elif estimated:
             found = _estimated(subject, case, draw, spreads)
         else:
             found = _settled(subject, case, draw, spreads, everywhere)
@@ -97,7 +103,11 @@ def measure(
             piece.cluster += first_row
             pieces[index].append(piece)
         first_row += subject.batch(case)
-    return [_joined(subject, index, mine, spreads.get(index, 0.0), estimated) for index, mine in pieces.items()]
+    joined = [
+        _joined(subject, index, mine, spreads.get(index, 0.0), estimated or between_pixels)
+        for index, mine in pieces.items()
+    ]
+    return [replace(one, interpolated=between_pixels) for one in joined]
 
 
 def shape_errors(subject: Subject, change: ShapeChanged, spreads: Mapping[int, float]) -> list[Errors]:
@@ -209,6 +219,26 @@ def _estimated(
             left=0.0,
             suspects=0,
             not_finite=bad[index],
+        )
+    return found
+
+
+def _interpolated(subject: Subject, case: int, draw: Callable[[Group], Elements]) -> dict[int, _Piece]:
+    """Errors at rotations that no grid carries, judged by what interpolation alone costs."""
+    elements, found = draw(subject.group(case)), {}
+    for index, one in interpolated(subject, case, elements).items():
+        shape = one.errors.shape
+        found[index] = _Piece(
+            screened=one.errors,
+            low=one.errors,
+            high=None,
+            bound=one.floors,
+            cluster=torch.arange(shape[1]).expand(shape).clone(),
+            element=torch.arange(shape[0]).unsqueeze(1).expand(shape),
+            sampled=torch.ones(shape, dtype=torch.bool),
+            left=0.0,
+            suspects=0,
+            not_finite=one.not_finite,
         )
     return found
 

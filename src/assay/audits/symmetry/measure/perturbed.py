@@ -7,7 +7,7 @@ eigenvector jumps between two precisions by far more than rounding, and such a j
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.subject import Subject
@@ -45,19 +45,24 @@ def perturbed(subject: Subject, leaves: Leaves, precision: Precision, *, tag: st
     here = subject.values(leaves, precision)
     steps: list[list[Tensor]] = []
     for _ in range(DRAWS):
-        model = duplicate(subject.twin(precision))
-        with torch.no_grad():
-            for weight in [*model.parameters(), *model.buffers()]:
-                if is_continuous(weight):
-                    weight.mul_(1 + eps * uniform(weight, generator))
-        nudged: Leaves = [
-            exact(leaf) * (1 + eps * uniform(exact(leaf), generator)) if is_continuous(leaf) else leaf
-            for leaf in leaves
-        ]
+        model, nudged = nudge(subject, leaves, precision, generator)
         moved = [exact(y) for y in subject.run(nudged, model, subject.dtype(precision))]
         # No output is more precise than its own last bit, even if none of these draws happens to move it.
         steps.append([_moved(a, b, subject.rows, eps) for a, b in zip(moved, here, strict=True)])
     return [torch.stack(several) for several in zip(*steps, strict=True)]
+
+
+def nudge(
+    subject: Subject, leaves: Leaves, precision: Precision, generator: torch.Generator
+) -> tuple[nn.Module, Leaves]:
+    """A copy of the model and the inputs, every continuous number moved by at most one rounding of the low dtype."""
+    eps, model = torch.finfo(subject.low_dtype).eps, duplicate(subject.twin(precision))
+    with torch.no_grad():
+        for weight in [*model.parameters(), *model.buffers()]:
+            if is_continuous(weight):
+                weight.mul_(1 + eps * uniform(weight, generator))
+    moved = [exact(x) * (1 + eps * uniform(exact(x), generator)) if is_continuous(x) else x for x in leaves]
+    return model, moved
 
 
 class Floors:

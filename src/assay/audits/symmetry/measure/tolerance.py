@@ -74,14 +74,25 @@ def _label(
     limit = ESTIMATE_SAFETY if errors.estimated else 1.0
     if excess > limit:
         kind = "an estimate of rounding" if errors.estimated else "what rounding can explain"
+        kind = "what interpolation alone costs" if errors.interpolated else kind
         if budget is not None and worst <= budget:
             return "APPROXIMATE", f"relative error {worst:.2g} is within the declared budget {budget:g}"
         return "BROKEN", f"relative error {worst:.2g}, {excess:.2g} times {kind}{_jumps(errors)}"
     if errors.spread and worst > BROKEN_BAND:
+        if budget is not None and worst <= budget:
+            return "APPROXIMATE", f"relative error {worst:.2g} is within the declared budget {budget:g}"
+        if errors.interpolated:
+            costs = float(errors.scaled(errors.floor).max())
+            return "UNTESTED", (
+                f"relative error {worst:.2g}, and interpolation alone costs {costs:.2g}: this grid cannot tell. Take "
+                "larger or smoother images, exact turns (C(4)), or declare budget="
+            )
         # Rounding may explain it; it is still far too large to be called a symmetry.
         return "UNTESTED", (
             f"relative error {worst:.2g}, and rounding of {_short(low_dtype)} is as large: this precision cannot tell"
         )
+    if errors.interpolated:
+        return "APPROXIMATE", f"relative error {worst:.2g}, {excess:.2g} times what interpolation alone costs"
     if errors.estimated:
         return "FLOAT-LIMITED", f"error {excess:.2g} times an estimate of rounding; float64 is not available"
     assert errors.high is not None

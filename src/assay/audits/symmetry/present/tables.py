@@ -71,7 +71,7 @@ def tables(facts: Facts) -> list[Table]:
             (size, one.problem or _label(one.worst), one.worst.worst if one.worst else None)
             for size, one in facts.forward.sizes
         ]
-        found.append(Table(title="Image sizes", columns=("size", "verdict", "max relative error"), rows=tuple(rows)))
+        found.append(Table(title="Sizes", columns=("size", "verdict", "max relative error"), rows=tuple(rows)))
     if facts.again.retests:
         again = [
             (one.condition, one.problem or _label(one.worst), one.worst.worst if one.worst else None)

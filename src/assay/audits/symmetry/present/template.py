@@ -107,7 +107,7 @@ def _issues(finding: Finding) -> list[str]:
 def _is_forward(finding: Finding, check: Check) -> bool:
     table = _table(finding, "End to end")
     names = {f"{row[0]}: {row[1]}" for row in table.rows} if table is not None else set()
-    return check.name in names or check.name in ("identity", "special elements", "image sizes")
+    return check.name in names or check.name in ("identity", "special elements", "image sizes", "set sizes")
 
 
 def _table(finding: Finding, title: str) -> Table | None:

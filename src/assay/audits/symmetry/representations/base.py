@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.groups.elements import Elements, translation_of
 from assay.errors import InputError, expected
 
 
 class Representation(ABC):
     """A map from group elements to linear (or affine) maps of a tensor, with rho(ab) = rho(a) rho(b)."""
+
+    advice = ""
+    """What to do if a group has no part it can use."""
 
     @property
     @abstractmethod
@@ -46,6 +49,14 @@ class Representation(ABC):
         """Where outputs may be compared, or None for everywhere."""
         return None
 
+    def inexact(self, elements: Elements) -> bool:
+        """Whether it can only be carried out approximately at these elements (a grid that is interpolated)."""
+        return False
+
+    def admissible(self, x: Tensor) -> Tensor:
+        """The input nearest to x on which it loses nothing; asked only where it is inexact."""
+        return x
+
     def __matmul__(self, other: Representation) -> Representation:
         return Both(self, other)
 
@@ -70,9 +81,9 @@ def pseudoscalar(*, of: str = "linear") -> Representation:
     return Linear(axis=None, part=of, pseudo=True)
 
 
-def point(axis: int = -1) -> Representation:
+def point(axis: int = -1, *, of: str = "linear") -> Representation:
     """A position: x -> R x + t along ``axis``."""
-    return Linear(axis=axis, part="linear", translated=True)
+    return Linear(axis=axis, part=of, translated=True)
 
 
 def tensor(rank: int, *, of: str = "linear") -> Representation:
@@ -115,7 +126,7 @@ class Linear(Representation):
 
     @property
     def parts(self) -> frozenset[str]:
-        return frozenset({self.part, "translation"} if self.translated else {self.part})
+        return frozenset({self.part, translation_of(self.part)} if self.translated else {self.part})
 
     def axes(self, ndim: int) -> frozenset[int]:
         return frozenset() if self.axis is None else frozenset({self.axis % ndim}) if ndim else frozenset()
@@ -135,13 +146,15 @@ class Linear(Representation):
         matrix = elements.parts.get(self.part)
         if matrix is None:
             return x
+        if matrix.is_complex() and not x.is_complex():
+            raise complex_needed(self, x)
         if self.axis is None:
             return x * spread(torch.linalg.det(matrix), x).to(x.dtype) if self.pseudo else x
         matrix = (matrix * torch.linalg.det(matrix).view(-1, 1, 1) if self.pseudo else matrix).to(x.dtype)
         rows = x.movedim(inner(self.axis), -1)
         flat = rows.reshape(len(rows), -1, rows.shape[-1]) @ matrix.mT
-        if self.translated and "translation" in elements.parts:
-            flat = flat + elements.parts["translation"].to(x.dtype).unsqueeze(1)
+        if self.translated and translation_of(self.part) in elements.parts:
+            flat = flat + elements.parts[translation_of(self.part)].to(x.dtype).unsqueeze(1)
         return flat.reshape(rows.shape).movedim(-1, inner(self.axis))
 
     def __repr__(self) -> str:
@@ -196,6 +209,12 @@ class Both(Representation):
     def act(self, elements: Elements, x: Tensor) -> Tensor:
         return self.first.act(elements, self.second.act(elements, x))
 
+    def inexact(self, elements: Elements) -> bool:
+        return self.first.inexact(elements) or self.second.inexact(elements)
+
+    def admissible(self, x: Tensor) -> Tensor:
+        return self.first.admissible(self.second.admissible(x))
+
     def mask(self, elements: Elements, x: Tensor) -> Tensor | None:
         first, second = self.first.mask(elements, x), self.second.mask(elements, x)
         return second if first is None else first if second is None else first & second
@@ -216,6 +235,15 @@ def merge_sizes(several: list[Mapping[str, tuple[int, ...]]]) -> dict[str, tuple
                     do="check the axes given to permuted(...) or image(...)",
                 )
     return merged
+
+
+def complex_needed(rep: Representation, x: Tensor) -> InputError:
+    """The error for a complex matrix and a real tensor: leaving the imaginary part out would be another action."""
+    return expected(
+        f"a complex tensor for {rep!r} under a complex group",
+        given=f"{x.dtype} of shape {tuple(x.shape[1:])}",
+        do="torch.complex(real, imaginary), or SO(2) for pairs of real numbers",
+    )
 
 
 def inner(axis: int) -> int:

@@ -1,0 +1,46 @@
+"""Typed records: what one trial measured, frozen, stored as JSON by the engine and read back by the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from assay.frozen import Frozen
+from assay.protocols import Outcomes
+
+
+class Record(Frozen):
+    """Base of the records of a claim; unknown and missing fields are refused when it is read."""
+
+    def stored(self) -> dict[str, Any]:
+        """The record as the JSON object a cell keeps."""
+        return self.model_dump(mode="json")
+
+
+R = TypeVar("R", bound=Record)
+
+
+def recorded(outcomes: Outcomes, arm: str, kind: type[R]) -> dict[int, R]:
+    """The records of an arm by seed, in order of seed."""
+    return {seed: kind.model_validate(found) for seed, found in sorted(outcomes.arm(arm).items())}
+
+
+@dataclass(frozen=True)
+class Pairs(Generic[R]):
+    """Two arms at the seeds both finished."""
+
+    seeds: tuple[int, ...]
+    first: tuple[R, ...]
+    second: tuple[R, ...]
+
+    def of(self, value: Callable[[R], float]) -> tuple[list[float], list[float]]:
+        """One number of each arm, seed by seed."""
+        return [value(record) for record in self.first], [value(record) for record in self.second]
+
+
+def paired(outcomes: Outcomes, first: str, second: str, kind: type[R]) -> Pairs[R]:
+    """The records of two arms at the seeds that both finished."""
+    a, b = recorded(outcomes, first, kind), recorded(outcomes, second, kind)
+    seeds = tuple(seed for seed in a if seed in b)
+    return Pairs(seeds, tuple(a[seed] for seed in seeds), tuple(b[seed] for seed in seeds))
