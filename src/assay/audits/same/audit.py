@@ -16,7 +16,7 @@ from assay.audits.same.judge import Comparison, Truth, compare
 from assay.audits.same.locate import first_difference, traced
 from assay.audits.same.quantities import Call, Quantities, Question, Wrapped, counterparts
 from assay.errors import InputError, NotPassed, expected
-from assay.learning.resolve import imported, is_path
+from assay.learning.resolve import is_path
 from assay.learning.subjects import as_module, subject_of
 from assay.probe.containment import attempt
 from assay.probe.copies import duplicate, native_dtype, untouched_random_state
@@ -100,11 +100,8 @@ def assert_same(reference: Any, candidate: Any, sample: Any, **options: Any) -> 
 
 
 def _module(given: Any, seed: int) -> nn.Module:
-    """A module; a path, or a class that makes one; any other callable is itself what is compared."""
-    if is_path(given):
-        found = imported(given)
-        return _module(found, seed) if not isinstance(found, str) else as_module(found)
-    if isinstance(given, nn.Module) or (isinstance(given, type) and issubclass(given, nn.Module)):
+    """A module; what a path or a class makes; any other callable is itself what is compared."""
+    if is_path(given) or isinstance(given, nn.Module) or (isinstance(given, type) and issubclass(given, nn.Module)):
         return as_module(given, seed=seed)
     if not callable(given):
         raise expected("a torch.nn.Module, a callable or pkg.module:name", given=type(given).__name__)
