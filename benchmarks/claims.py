@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -94,9 +95,12 @@ def _kept(finding: Finding, found: Run) -> dict[str, Any]:
 
 def picture(figure: Figure) -> str:
     """The figure as an SVG file that stands alone: its style inside, on white, legend by name at the columns."""
-    colours = "".join(f".s{i}{{stroke:{c}}}.end.s{i}{{fill:{c}}}.s{i}.bars{{fill:{c}}}" for i, c in enumerate(COLOURS))
+    colours = "".join(
+        f".s{i}{{stroke:{c}}}.end.s{i}{{fill:{c};stroke:none}}.s{i}.bars{{fill:{c}}}" for i, c in enumerate(COLOURS)
+    )
     svg = str(draw(figure, identifier=figure.key))
     head, _, body = svg.partition(">")
+    head = re.sub(r'viewBox="0 0 (\d+) (\d+)"', lambda m: f'viewBox="-10 0 {int(m[1]) + 40} {m[2]}"', head)
     back = '<rect x="-8" y="-8" width="200%" height="200%" fill="#fff"/>'
     return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{STYLE}{colours}</style>{back}{body}'
 
@@ -156,8 +160,8 @@ def _section(track: Track, result: tuple[Finding, Mapping[str, Any]] | None) -> 
         *(f"* {control.kind} control, {control.name}: {'told apart' if control.separated else 'NOT told apart'} "
           f"({control.observed})" for control in finding.controls),
         *(f"* limit: {text}" for text in finding.limitations),
-        f"* {command}, {seeds} seeds, {finding.seconds / 60:.1f} core-minutes, {entry['created'][:10]}, "
-        f"torch {entry['torch']}", "",
+        f"* {command}, {seeds} seeds; cells took {finding.seconds / 60:.1f} minutes by the clock of a shared machine; "
+        f"{entry['created'][:10]}, torch {entry['torch']}", "",
     ]  # fmt: skip
     if finding.figures:
         lines += [f"![{finding.figures[0].question}](claims/{track.number}.svg)", ""]

@@ -3,6 +3,7 @@
     python benchmarks/equilibrium.py speed       gradient for gradient, interleaved, one thread
     python benchmarks/equilibrium.py population  many seeds stacked against one by one
     python benchmarks/equilibrium.py price       what a gradient costs beside backprop, and how good it is in training
+    python benchmarks/equilibrium.py training    accuracy and gradient of the cheap schedules, for price's first table
 
 Times are CPU seconds of this process: of every method the minimum over interleaved rounds, so that whatever else the
 machine does hits all methods alike. ``--write`` puts the table into docs/benchmarks/.
@@ -31,11 +32,10 @@ INPUTS, CLASSES = 784, 10
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["price"]:
-        import equilibrium_price
+    if sys.argv[1:2] in (["price"], ["training"]):
+        from importlib import import_module  # the benchmarks beside this one: scripts run from their own folder
 
-        del sys.argv[1]
-        equilibrium_price.main()
+        import_module(f"equilibrium_{sys.argv.pop(1)}").main()
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("speed", "population"), default="speed")
@@ -117,7 +117,7 @@ def speed_row(width: int, depth: int, batch: int, *, peak: float, rounds: int) -
 
 def autograd_of_energy(model: EnergyMLP, x: Tensor, y: Tensor, *, beta: float, sweeps: tuple[int, int]) -> None:
     """EP as it is usually written: every step differentiates the whole energy, input layer included, phase by phase."""
-    layers, gamma, depth = list(model.layers), model.gamma, model.depth
+    layers, gamma, depth, sigma = list(model.layers), model.gamma, model.depth, model.activation.function
 
     def primitive(state: list[Tensor]) -> Tensor:
         below, total = x, x.new_zeros(())
@@ -134,13 +134,13 @@ def autograd_of_energy(model: EnergyMLP, x: Tensor, y: Tensor, *, beta: float, s
                 loss = nn.functional.cross_entropy(layers[-1](leaves[-1]), y, reduction="sum")
                 objective = objective - strength * gamma**depth * loss
             slopes = torch.autograd.grad(objective, leaves)
-            state = [torch.tanh(g / gamma ** (i + 1)) for i, g in enumerate(slopes)]
+            state = [sigma(g / gamma ** (i + 1)) for i, g in enumerate(slopes)]
         return [s.detach() for s in state]
 
     with torch.no_grad():
         state, below = [], x
         for layer in layers[:-1]:
-            below = torch.tanh(layer(below))
+            below = sigma(layer(below))
             state.append(below)
     free = phase(state, sweeps[0], 0.0)
     plus, minus = phase(free, sweeps[1], beta), phase(free, sweeps[1], -beta)

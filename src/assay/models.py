@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.networks.energy_attention import EnergyAttention
-from assay.networks.energy_conv import EnergyConv
+from assay.networks.energy_conv.model import EnergyConv
 from assay.networks.energy_mlp.model import EnergyMLP
 from assay.networks.energy_net.model import EnergyNet
 from assay.networks.feedforward.res_mlp import ResMLP

@@ -52,6 +52,28 @@ def test_duplicates_are_refused_and_both_places_named(fresh: Registry) -> None:
         track(6, "five", claim="c")(a_body("Six"))
 
 
+def test_further_numbers_lead_to_the_same_track_and_clash_like_its_own(fresh: Registry) -> None:
+    track(5, "five", claim="c", also=(50, 55))(a_body())
+    assert fresh.find(50) is fresh.find("55") is fresh.find("five")
+    with pytest.raises(InputError, match="clashes"):
+        track(55, "other", claim="c")(a_body("Other"))
+    with pytest.raises(InputError, match="expected a track number"):
+        track(7, "seven", claim="c", also=(-1,))(a_body("Seven"))
+
+
+def test_a_track_on_request_is_known_and_does_not_stand(fresh: Registry) -> None:
+    track(5, "five", claim="c")(a_body())
+    track(6, "six", claim="c", on_request=True)(a_body("Six"))
+    assert [t.number for t in fresh.ordered()] == [5, 6] and [t.number for t in fresh.standing()] == [5]
+
+
+def test_a_number_that_moved_is_read_unless_it_is_taken(fresh: Registry) -> None:
+    track(131, "moved", claim="c")(a_body())
+    assert fresh.find(31).number == 131
+    track(31, "new", claim="c")(a_body("New"))
+    assert fresh.find(31).name == "new"
+
+
 @pytest.mark.parametrize(("number", "name"), [(-1, "a"), (True, "a"), (1, ""), (1, "Has Space"), (1, "12")])
 def test_bad_numbers_and_names_are_refused(fresh: Registry, number: int, name: str) -> None:
     with pytest.raises(InputError, match="expected a track"):

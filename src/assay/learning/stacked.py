@@ -62,6 +62,8 @@ def obstacle(models: Sequence[nn.Module], rule: Rule) -> str | None:
         return f"the rule {rule}, which is neither backprop nor EqProp in deviations with a real stencil or tangent"
     if not isinstance(first, Stackable):
         return f"models of type {type(first).__name__}"
+    if first.as_layers().solver != "sweeps":
+        return f"the solver {first.as_layers().solver}, which has no form for many networks"
     return "frozen parameters" if flags != {(True,) * len(list(first.parameters()))} else None
 
 

@@ -7,8 +7,9 @@ from assay.rules.equilibrium import EqProp
 from assay.rules.estimators import BPTT, Asymmetric, Centered, Holomorphic, OneSided, Richardson, Tangent
 from assay.rules.feedback import FeedbackAlignment
 from assay.rules.health import HealthWarning
+from assay.solving.spectral import keep_bounded
 
 __all__ = [
     "BPTT", "Asymmetric", "Backprop", "Centered", "EqProp", "FeedbackAlignment", "HealthWarning", "Holomorphic",
-    "OneSided", "Richardson", "Tangent",
+    "OneSided", "Richardson", "Tangent", "keep_bounded",
 ]

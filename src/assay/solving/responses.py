@@ -57,6 +57,12 @@ def response(
         brief = states.dtype == torch.float32 and strongest <= BRIEF
         form = _scaled if half * strongest < LINEAR else _brief if brief else _exact
         return _Sigmoid(form, half, middle, slope, phases, rows)
+    if unit.bounds is not None and unit.leak:
+        # A leaky unit tells its drive: beyond an end it goes on with the slope of the leak.
+        low, high = unit.bounds
+        inside = states.clamp(low, high)
+        beyond = (states - inside) / (unit.leak * scale)
+        return _Clipped(beyond, (low - inside) / scale, (high - inside) / scale, unit.leak, phases, rows)
     assert excess is not None
     if unit.bounds is not None:
         low, high = unit.bounds

@@ -8,16 +8,22 @@ a few products with G are enough; a full decomposition of a 512 x 784 matrix tak
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from assay.errors import expected
 
 SLACK = 1e-4
 """The certified norm is at most sqrt(1 + SLACK), half of a hundredth of a percent, above the one returned."""
 RESIDUAL = 1e-5
 """A direction v with |G v - lambda v| below this share of lambda is taken for a singular vector."""
 MOST = 200
+BLOCK, PASSES = 4, 2
+"""Directions followed side by side, and passes per step of an optimiser: at Adam's 1e-3 the norm is then within a
+hundredth of the true one."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,47 @@ def spectral_norm(weight: Tensor, guess: Tensor | None = None) -> SpectralNorm:
         return _decomposed(weight)
     right = vector @ weight
     return SpectralNorm(vector, right / torch.linalg.vector_norm(right), True)
+
+
+def keep_bounded(
+    optimiser: torch.optim.Optimizer, weights: Iterable[nn.Parameter], *, bound: float
+) -> torch.optim.Optimizer:
+    """``optimiser``, which from now on scales each of ``weights`` back to a spectral norm of ``bound`` after a step.
+
+    What feeds back in an energy network is gamma |W|^2: bounded weights keep a short schedule of sweeps good for the
+    whole of training, where free ones grow. The norm is followed from step to step by a block power iteration, a lower
+    estimate without certificate; matrices with more than two axes are taken as (first, all others).
+
+    >>> layer = torch.nn.Linear(8, 8)
+    >>> optimiser = keep_bounded(torch.optim.SGD(layer.parameters(), lr=0.1), [layer.weight], bound=0.5)
+    >>> bool(torch.linalg.matrix_norm(layer.weight, 2) <= 0.5001)
+    True
+    """
+    if not bound > 0:
+        raise expected("bound > 0", given=f"bound={bound}")
+    held = [(weight, _first_directions(weight)) for weight in weights]
+
+    @torch.no_grad()
+    def scale_back(*called_with: object) -> None:
+        for weight, directions in held:
+            matrix = weight.flatten(1)
+            for _ in range(PASSES):
+                image = torch.linalg.qr(matrix @ directions)[0]
+                directions.copy_(matrix.mT @ image)
+            norm = float(torch.linalg.matrix_norm(directions, 2))
+            if norm > bound:
+                weight.mul_(bound / norm)
+
+    scale_back()
+    optimiser.register_step_post_hook(scale_back)
+    return optimiser
+
+
+@torch.no_grad()
+def _first_directions(weight: Tensor) -> Tensor:
+    """The leading right singular vectors of a matrix, from which the iteration starts."""
+    right: Tensor = torch.linalg.svd(weight.flatten(1), full_matrices=False)[2]
+    return right[:BLOCK].mT.contiguous()
 
 
 def _decomposed(weight: Tensor) -> SpectralNorm:

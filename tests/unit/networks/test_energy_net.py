@@ -183,6 +183,77 @@ def test_a_plain_network_is_the_layered_model_in_both_coordinates():
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
 
 
+class Untidy(nn.Module):
+    """What people write: in-place sums and products, functional pooling, one layer used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.twice = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.last = nn.Linear(12, 4)
+
+    def forward(self, x):
+        h = nn.functional.softplus(torch.tanh(self.first(x)))
+        z = self.twice(torch.sigmoid(self.twice(h)))
+        z += h
+        z = z.mul_(0.5)
+        return self.last(torch.flatten(nn.functional.avg_pool2d(torch.tanh(z), 4), 1))
+
+
+SHARED = nn.Linear(6, 6)
+UNTIDY = {
+    "in-place code": lambda: (Untidy(), (1, 8, 8)),
+    "in-place modules": lambda: (nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.SiLU(inplace=True), nn.Linear(6, 6),
+                                               nn.LeakyReLU(0.1, inplace=True), nn.Linear(6, 4)), (5,)),
+    "shared layer": lambda: (nn.Sequential(nn.Linear(5, 6), nn.Tanh(), SHARED, nn.Tanh(), SHARED, nn.Tanh(),
+                                           nn.Linear(6, 4)), (5,)),
+    "nested": lambda: (nn.Sequential(nn.Sequential(nn.Linear(5, 6), nn.Tanh()), nn.Sequential(nn.Sequential(
+        nn.Linear(6, 6), nn.Sigmoid())), nn.Linear(6, 4)), (5,)),
+    "transposed convolution": lambda: (nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.Tanh(), nn.ConvTranspose2d(2, 2, 3, stride=2), nn.Tanh(), nn.Flatten(),
+        nn.Linear(50, 4)), (1, 4, 4)),
+    "attention": lambda: (nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.TransformerEncoderLayer(
+        8, 2, 16, dropout=0.0, batch_first=True), nn.Tanh(), nn.Flatten(), nn.Linear(24, 4)), (3, 5)),
+    "weight norm": lambda: (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 6)), nn.Tanh(),
+                                          nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 4)), (5,)),
+}
+
+
+@pytest.mark.parametrize("name", UNTIDY)
+def test_what_people_write_is_exact_too_and_its_states_are_not_written_into(name):
+    net, shape = UNTIDY[name]()
+    model = EnergyNet(drawn(net), gamma=0.05)
+    check(model, batch(*shape), Y, EqProp("tangent", **AT_REST))
+    truth = gradient(model, EqProp("tangent", **AT_REST), batch(*shape), Y)
+    ours = gradient(model, EqProp(OneSided(1e-6), **AT_REST), batch(*shape), Y)
+    for parameter, g in truth.items():
+        assert (ours[parameter] - g).norm() < 1e-4 * g.norm() + 1e-12
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 6), nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.last(nn.functional.dropout(torch.tanh(self.first(x)), 0.5, training=self.training))
+
+
+@pytest.mark.parametrize(("net", "shape"), [
+    (Dropping(), (5,)),
+    (nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten(),
+                   nn.Linear(24, 4)), (3, 5)),
+], ids=["call", "inside a module"])
+def test_dropout_that_cannot_keep_its_mask_is_refused_in_training_and_harmless_outside(net, shape):
+    with pytest.raises(InputError, match="dropout"):
+        EqProp().backward(EnergyNet(copy.deepcopy(net).double()), batch(*shape), Y)
+    EqProp(sweeps=(3, 3)).backward(EnergyNet(copy.deepcopy(net).double().eval()).eval(), batch(*shape), Y)
+
+
+def test_inputs_of_another_precision_are_refused():
+    with pytest.raises(InputError, match="precision"):
+        EqProp().backward(EnergyNet(nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 4))), batch(5), Y)
+
+
 def test_regression_takes_real_targets_and_is_exact():
     model = EnergyNet(drawn(nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2))), gamma=0.2, loss="mse")
     y = batch(2, seed=3)
@@ -239,6 +310,7 @@ def test_batch_normalisation_in_training_is_exact_and_moves_its_statistics_once(
 @pytest.mark.parametrize(("net", "words"), [
     (nn.Sequential(nn.Linear(5, 4)), "activations"), (nn.Linear(5, 4), "lone Linear"),
     (nn.Sequential(nn.Tanh()), "classes"), ("net", "torch.nn.Module"),
+    (nn.Sequential(nn.LSTM(5, 6), nn.Tanh(), nn.Linear(6, 4)), "recurrent"),
 ])
 def test_what_has_no_units_is_refused(net, words):
     with pytest.raises(InputError, match=words):

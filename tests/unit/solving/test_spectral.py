@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from assay.errors import InputError
 from assay.models import LoopedMLP
 from assay.rules import EqProp
 from assay.seeding import torch_generator
-from assay.solving.spectral import SLACK, spectral_norm
+from assay.solving.spectral import SLACK, keep_bounded, spectral_norm
 
 
 def matrix(rows, columns, seed=0):
@@ -58,3 +59,26 @@ def test_a_loop_in_float32_has_the_gradient_of_float64():
         EqProp(sweeps=(80, 80)).backward(model, x.to(dtype), y)
         found.append(torch.cat([p.grad.double().flatten() for p in model.parameters()]))
     assert float((found[0] - found[1]).norm() / found[1].norm()) < 1e-3
+
+
+@pytest.mark.parametrize("kind", ["linear", "convolution"])
+def test_a_bounded_weight_stays_bounded_while_it_is_trained(kind):
+    generator = torch_generator(0, "bounded")
+    layer = torch.nn.Linear(256, 256) if kind == "linear" else torch.nn.Conv2d(16, 32, 3)
+    x = torch.randn(64, 256, generator=generator) if kind == "linear" else torch.randn(8, 16, 8, 8, generator=generator)
+    optimiser = keep_bounded(torch.optim.Adam(layer.parameters(), lr=1e-3), [layer.weight], bound=0.5)
+    assert torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2) < 0.5 * 1.0001
+    norms = []
+    for _ in range(80):
+        optimiser.zero_grad()
+        (-layer(x).mean(0).abs().sum()).backward()
+        optimiser.step()
+        norms.append(float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)))
+    # A new direction is found as fast as it grows: the norm is exceeded for a few steps at most, and never by much.
+    assert max(norms) < 0.5 * 1.1 and max(norms[20:]) < 0.5 * 1.02
+
+
+def test_a_bound_of_nothing_is_refused():
+    layer = torch.nn.Linear(4, 4)
+    with pytest.raises(InputError, match="bound"):
+        keep_bounded(torch.optim.SGD(layer.parameters(), lr=0.1), [layer.weight], bound=0.0)

@@ -25,6 +25,8 @@ from torch import Tensor
 
 from assay.networks.energy_mlp.gradient import Gradients
 from assay.networks.energy_mlp.layers import Layers, Pull, multiply_add
+from assay.networks.energy_mlp.overrelaxation import Rates
+from assay.networks.energy_mlp.projection import Projection
 from assay.protocols import State
 from assay.solving.activations import activation
 from assay.solving.deviation import Units, relative_change, relax_deviations
@@ -41,7 +43,10 @@ def deviate_layers(
     sweep = DeviationSweep(layers, drive, free, target, beta)
     if layers.depth == 1 and layers.readout is not None:
         return _relax_lone_layer(sweep, sweeps=sweeps, tolerance=tolerance)
-    return relax_deviations(sweep, layers.depth, sweeps=sweeps, tolerance=tolerance, like=sweep.like)
+    found = relax_deviations(sweep, layers.depth, sweeps=sweeps, tolerance=tolerance, like=sweep.like)
+    if sweep.projection is not None:
+        sweep.projection.scale(found.value)
+    return found
 
 
 class DeviationSweep:
@@ -51,6 +56,9 @@ class DeviationSweep:
         self.real = layers
         self.layers = _as_complex(layers, beta.dtype) if beta.is_complex() else layers
         self.pull = Pull.towards(target, beta, layers.classes)
+        solver = "sweeps" if beta.is_complex() else layers.solver
+        self.projection = Projection(layers.gamma, layers.depth) if solver == "projected" else None
+        self.rates = Rates(layers.gamma) if solver == "overrelaxed" else None
         phases = len(beta) // free[0].shape[-2]
         self.like = free[-1].to(beta.dtype)
         strongest = float(beta.abs().max())
@@ -65,11 +73,33 @@ class DeviationSweep:
     def __call__(self, units: Units, measure: bool) -> list[float]:
         changes = [0.0] * self.layers.depth if measure else []
         for layer in reversed(range(self.layers.depth)):
-            new = self.responses[layer](self._force(layer, units))
+            new = self._settled(layer, units)
             if measure:
                 changes[layer] = relative_change(units[layer], new)
-            units[layer] = new
+            units[layer] = self._beyond(units[layer], new)
+        if self.rates is not None:
+            self.rates.next_sweep()
         return changes
+
+    def _beyond(self, before: Tensor | None, new: Tensor) -> Tensor:
+        """``new``, or further along the step to it."""
+        if self.rates is None or before is None:
+            return new
+        step = new - before
+        self.rates.note(step)
+        assert self.rates.beyond is not None
+        return new.addcmul_(step, self.rates.beyond)
+
+    def _settled(self, layer: int, units: Units) -> Tensor:
+        """The answer of a layer to its force; a projection is told both parts of the force."""
+        if self.projection is None:
+            return self.responses[layer](self._force(layer, units))
+        above = self._from_above(layer, units)
+        fed = layer > 0 and units[layer - 1] is not None
+        force = self._from_below(layer, units, above.clone()) if fed else above
+        new = self.responses[layer](self._shared_by_output(layer, force.clone()))
+        self.projection.note(layer, new, above=above, force=force)
+        return new
 
     def error(self, top: Tensor | None) -> Tensor:
         """beta (onehot - softmax(logits)) at the deviation ``top`` of the top layer: (..., classes, rows)."""
@@ -86,23 +116,29 @@ class DeviationSweep:
         return response(unit, free[layer], scale=scale, phases=phases, strongest=strongest, excess=excess)
 
     def _force(self, layer: int, units: Units) -> Tensor:
+        return self._shared_by_output(layer, self._from_below(layer, units, self._from_above(layer, units)))
+
+    def _from_above(self, layer: int, units: Units) -> Tensor:
+        """The force of the layer above or, at the top, of the loss; fresh storage."""
         layers = self.layers
-        top = layer == layers.depth - 1
-        below = units[layer - 1] if layer > 0 else None
-        if not top:
+        if layer < layers.depth - 1:
             above = units[layer + 1]
             assert above is not None
-            force = above @ layers.weights[layer + 1]
-        elif layers.readout is not None:
-            force = self.error(units[layer]).mT @ layers.readout[0]
-        else:
-            force = self.want.clone()
+            return above @ layers.weights[layer + 1]
+        if layers.readout is not None:
+            return self.error(units[layer]).mT @ layers.readout[0]
+        return self.want.clone()
+
+    def _from_below(self, layer: int, units: Units, force: Tensor) -> Tensor:
+        """``force`` with that of the layer below added, in place."""
+        below = units[layer - 1] if layer > 0 else None
         if below is not None:
-            multiply_add(force, below, layers.weights[layer].mT, alpha=layers.gamma, out=force)
-        if top and layers.readout is None:
-            # Linear output units: u = force - beta u.
-            force.div_(1 + self.pull.beta.unsqueeze(-1))
+            multiply_add(force, below, self.layers.weights[layer].mT, alpha=self.layers.gamma, out=force)
         return force
+
+    def _shared_by_output(self, layer: int, force: Tensor) -> Tensor:
+        """Linear output units pull themselves: u = force - beta u."""
+        return force.div_(1 + self.pull.beta.unsqueeze(-1)) if self.layers.is_output(layer) else force
 
 
 def deviation_gradient(

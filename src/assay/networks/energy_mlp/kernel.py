@@ -20,6 +20,7 @@ from torch import Tensor
 
 from assay.networks.energy_mlp.layers import Layers, Pull, activate, map_affine, multiply_add
 from assay.networks.energy_mlp.lone_layer import relax_lone_layer
+from assay.networks.energy_mlp.overrelaxation import OverRelaxed
 from assay.protocols import State
 from assay.solving.deviation import largest
 from assay.solving.relaxation import relax
@@ -53,7 +54,8 @@ def relax_layers(
     # The steepest affine map turns changes of u into changes of s.
     scale = max(layers.affine(layer)[0] for layer in range(layers.depth))
     inner = None if tolerance is None else tolerance / scale
-    found = relax(sweep, units, sweeps=sweeps, tolerance=inner, trace=trace, measured=sweep.measured)
+    steps = OverRelaxed(sweep) if layers.solver == "overrelaxed" and pull is None else sweep
+    found = relax(steps, units, sweeps=sweeps, tolerance=inner, trace=trace, measured=steps.measured)
     residuals = tuple(scale * residual for residual in found.residuals)
     return Solution(sweep.decode(found.value), found.status, residuals, found.steps)
 
@@ -72,8 +74,28 @@ class Sweep:
     def __call__(self, state: State) -> State:
         depth = self.layers.depth
         for layer in range(depth) if self.pull is None else reversed(range(depth)):
-            self._update(layer, state)
+            self.update(layer, state)
         return state
+
+    def update(self, layer: int, state: State) -> None:
+        """Settle one layer under its neighbours."""
+        layers, units = self.layers, state[layer]
+        q = layers.affine(layer)[1]
+        top = layer == layers.depth - 1
+        pulled = self.error(units) if top and self.pull is not None and layers.readout is not None else None
+        z = self.constants[layer]
+        if layer > 0:
+            scale = q * layers.affine(layer - 1)[0]
+            z = multiply_add(z, state[layer - 1], layers.weights[layer].mT, alpha=scale, out=units)
+        if not top:
+            scale = layers.gamma * q * layers.affine(layer + 1)[0]
+            z = multiply_add(z, state[layer + 1], layers.weights[layer + 1], alpha=scale, out=units)
+        elif pulled is not None and layers.readout is not None:
+            z = multiply_add(z, pulled.mT, layers.readout[0], alpha=q, out=units)
+        elif top and self.pull is not None:
+            # Linear output units inside the state settle at (drive + beta target) / (1 + beta).
+            z = units.copy_(z).add_(self.pull.wanted.mT).div_(1 + self.pull.beta.unsqueeze(-1))
+        activate(layers, layer, z, out=units)
 
     def start(self) -> State:
         """A pass up without feedback, as u, fresh storage."""
@@ -94,7 +116,7 @@ class Sweep:
         depth, changes = self.layers.depth, []
         for layer in range(depth) if self.pull is None else reversed(range(depth)):
             before = state[layer].clone()
-            self._update(layer, state)
+            self.update(layer, state)
             changes.append(largest(before.sub_(state[layer])))
         return math.nan if any(math.isnan(change) for change in changes) else max(changes)
 
@@ -117,26 +139,6 @@ class Sweep:
             p, _, _, t = self.layers.affine(layer)
             map_affine(units, p, t)
         return state
-
-    def _update(self, layer: int, state: State) -> None:
-        """Settle one layer under its neighbours."""
-        layers, units = self.layers, state[layer]
-        q = layers.affine(layer)[1]
-        top = layer == layers.depth - 1
-        pulled = self.error(units) if top and self.pull is not None and layers.readout is not None else None
-        z = self.constants[layer]
-        if layer > 0:
-            scale = q * layers.affine(layer - 1)[0]
-            z = multiply_add(z, state[layer - 1], layers.weights[layer].mT, alpha=scale, out=units)
-        if not top:
-            scale = layers.gamma * q * layers.affine(layer + 1)[0]
-            z = multiply_add(z, state[layer + 1], layers.weights[layer + 1], alpha=scale, out=units)
-        elif pulled is not None and layers.readout is not None:
-            z = multiply_add(z, pulled.mT, layers.readout[0], alpha=q, out=units)
-        elif top and self.pull is not None:
-            # Linear output units inside the state settle at (drive + beta target) / (1 + beta).
-            z = units.copy_(z).add_(self.pull.wanted.mT).div_(1 + self.pull.beta.unsqueeze(-1))
-        activate(layers, layer, z, out=units)
 
     def _upward_constant(self, layer: int, drive: Tensor) -> Tensor:
         """What is added to z whatever the state above: input drive or bias, and the offset t of the layer below."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from assay.solving.activations import Activation
 
 IDENTITY = (1.0, 1.0, 0.0, 0.0)
+SOLVERS = ("sweeps", "projected", "overrelaxed")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Layers:
     readout: tuple[Tensor, Tensor] | None
     gamma: float
     activation: Activation
+    solver: str = "sweeps"
+    """How the phases go to rest: by plain sweeps, ``projected`` or ``overrelaxed`` (the modules of these names)."""
 
     @property
     def depth(self) -> int:

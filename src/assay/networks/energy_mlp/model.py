@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from assay.errors import expected
+from assay.errors import InputError, expected, unknown
 from assay.networks.energy_mlp import kernel as layered
 from assay.networks.energy_mlp.deviation import deviate_layers, deviation_gradient
 from assay.networks.energy_mlp.gradient import Gradients, energy_gradient, readout_gradient, tangent_gradient
-from assay.networks.energy_mlp.layers import Layers, Pull
+from assay.networks.energy_mlp.layers import SOLVERS, Layers, Pull
 from assay.networks.energy_mlp.tangent import relax_tangent
 from assay.networks.equilibrium import Elementwise, EquilibriumModule, add_to_grad, check_inputs, seeded, softmax
 from assay.protocols import Nudge, State
@@ -55,6 +55,10 @@ class ClampedMLP:
 class EnergyMLP(EquilibriumModule[ClampedMLP]):
     """A layered energy network of the given ``widths`` (inputs, hidden layers, classes).
 
+    ``solver`` says how it goes to rest: by plain ``sweeps``; ``projected``, where a nudged phase ends with the best
+    multiple of every layer's deviation, for one or two sweeps; ``overrelaxed``, for strong feedback and a tolerance.
+    All three have the same fixed point.
+
     >>> model = EnergyMLP([4, 8, 8, 3], gamma=0.25, seed=0)
     >>> model(torch.zeros(5, 4)).shape
     torch.Size([5, 3])
@@ -62,8 +66,10 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
 
     def __init__(
         self, widths: Sequence[int], *, gamma: float = 0.25, activation: str = "tanh", readout: str = "softmax",
-        sweeps: int = 30, tolerance: float | None = 1e-6, seed: int = 0,
+        solver: str = "sweeps", sweeps: int = 30, tolerance: float | None = 1e-6, seed: int = 0,
     ) -> None:
+        if solver not in SOLVERS:
+            raise InputError(unknown("solver", solver, SOLVERS))
         if len(widths) < 3 or min(widths) < 1:
             raise expected("widths [inputs, hidden, ..., classes], each >= 1", given=repr(list(widths)))
         if not 0 < gamma <= 1:
@@ -71,7 +77,7 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
                            do="1 is the classic network, 0.25 suits depth; the limit 0 is model.feedforward()")
         super().__init__(classes=widths[-1], readout=readout, sweeps=sweeps, tolerance=tolerance)
         self.widths = tuple(widths)
-        self.gamma = gamma
+        self.gamma, self.solver = gamma, solver
         self.activation = activation_called(activation)
         generator = torch_generator(seed, "init", "energy-mlp")
         self.layers = nn.ModuleList(seeded(nn.Linear, n, m, generator=generator) for n, m in itertools.pairwise(widths))
@@ -187,7 +193,7 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         pairs = [(layer.weight, layer.bias.unsqueeze(0)) for layer in cast(Iterable[nn.Linear], self.layers)]
         readout = pairs.pop() if self.readout == "softmax" else None
         weights, biases = zip(*pairs, strict=True)
-        return Layers(weights, biases, readout, self.gamma, self.activation)
+        return Layers(weights, biases, readout, self.gamma, self.activation, self.solver)
 
     def _add(self, gradients: Gradients) -> None:
         for layer, gradient in enumerate(gradients):

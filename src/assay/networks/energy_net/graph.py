@@ -58,9 +58,13 @@ class Split:
 
 
 def split(net: nn.Module) -> Split:
-    """``net`` as units and links; an InputError if it cannot be traced, has no units, or hides dropout in a leaf."""
+    """``net`` as units and links; an InputError if it cannot be traced, has no units, or is recurrent."""
     graph = _trace(net)
     modules = dict(net.named_modules())
+    for name, module in modules.items():
+        if isinstance(module, nn.RNNBase):
+            raise expected("a feed-forward network", given=f"{type(module).__name__} at '{name}', which is recurrent",
+                           do="train it by Backprop()")
     nodes = list(graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder" and node.users]
     if len(inputs) != 1:
@@ -81,7 +85,8 @@ def split(net: nn.Module) -> Split:
         places[node] = len(units) - 1
     if not any(unit.activation is not IDENTITY for unit in units):
         raise expected("a network with activations (Tanh, Sigmoid, ReLU, Hardtanh, LeakyReLU, Softplus, ELU)",
-                       given=f"{type(net).__name__} with none", do="a network without any is trained by Backprop()")
+                       given=f"{type(net).__name__} with none",
+                       do="GELU and SiLU are not monotone and stay inside links; without any unit use Backprop()")
     output = next(node for node in nodes if node.op == "output").args[0]
     if not isinstance(output, fx.Node):
         raise expected("a network with one output", given=type(output).__name__)

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call, vjp
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.dropout import _DropoutNd
 
 from assay.errors import expected
@@ -42,6 +45,9 @@ _PLAIN_CALLS = (operator.add, torch.add, operator.iadd, torch.flatten, torch.cat
                 torch.transpose, torch.mean, torch.sum, *SHAPES)
 _PLAIN_METHODS = ("add", "add_", "flatten", "reshape", "view", "permute", "transpose", "contiguous", "mean", "sum",
                   "squeeze", "unsqueeze", *SHAPES)
+_IN_PLACE = (operator.iadd, operator.imul, operator.isub, operator.itruediv)
+_DROPOUT_CALLS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d, torch.dropout,
+                  functional.alpha_dropout, functional.feature_alpha_dropout)
 _MAXIMA: dict[type[nn.Module], Callable[..., Any]] = {
     nn.MaxPool1d: functional.max_pool1d, nn.MaxPool2d: functional.max_pool2d, nn.MaxPool3d: functional.max_pool3d,
 }
@@ -74,6 +80,13 @@ class Link:
         """Whether rows of a batch feel each other: batch statistics."""
         return any(isinstance(m, _BatchNorm) and m.training for m in self._own_modules())
 
+    @cached_property
+    def attends(self) -> bool:
+        """Whether there may be attention in it: inside a module that is not plain, or as a call."""
+        parts = (part for module in self._own_modules() for part in module.modules())
+        inside = any(isinstance(part, nn.MultiheadAttention) for part in parts)
+        return inside or any(node.target is functional.scaled_dot_product_attention for node in self.nodes)
+
     def parameters(self) -> list[nn.Parameter]:
         """Those that require a gradient, each once."""
         found = [p for module in self._own_modules() for p in module.parameters()]
@@ -93,8 +106,10 @@ class Link:
             parts = zip(*(s.chunk(phases) for s in below), strict=True)
             return torch.cat([self(part, conditions, winners=winners, bare=bare) for part in parts])
         values: dict[fx.Node, Any] = dict(zip(self.sources, below, strict=True))
-        for node in self.nodes:
-            values[node] = self._run(node, values, conditions, winners, bare)
+        # torch's fused attention has no second derivative, which a curved link needs.
+        with sdpa_kernel(SDPBackend.MATH) if self.attends else nullcontext():
+            for node in self.nodes:
+                values[node] = self._run(node, values, conditions, winners, bare)
         return cast(Tensor, values[self.output])
 
     def transpose(
@@ -135,10 +150,13 @@ class Link:
         self, node: fx.Node, values: dict[fx.Node, Any], conditions: Conditions, winners: dict[str, Tensor] | None,
         bare: bool,
     ) -> Any:
-        args: Any = fx.node.map_arg(node.args, lambda n: values[n])
-        options: Any = fx.node.map_arg(node.kwargs, lambda n: values[n])
         if node.op == "get_attr":
             return self._attribute(node)
+        args: Any = fx.node.map_arg(node.args, lambda n: values[n])
+        options: Any = fx.node.map_arg(node.kwargs, lambda n: values[n])
+        if self._writes(node):
+            # The state it would write into belongs to the relaxation.
+            args = (args[0].clone(), *args[1:])
         if node.op == "call_method":
             return getattr(args[0], str(node.target))(*args[1:], **options)
         if node.op == "call_function":
@@ -151,6 +169,8 @@ class Link:
             return _maximum(module, x, node.name, winners, bare)
         if bare and isinstance(module, nn.Linear):
             return functional.linear(x, module.weight.to(x.dtype))
+        if bare and isinstance(module, _ConvTransposeNd):
+            return _transposed_convolution(module, x)
         if bare and isinstance(module, _ConvNd):
             return cast(Any, module)._conv_forward(x, module.weight.to(x.dtype), None)
         if bare and isinstance(module, _BatchNorm):
@@ -158,6 +178,25 @@ class Link:
         if isinstance(module, _MEANS) and x.is_complex():
             return torch.complex(module(x.real), module(x.imag))
         return _call(module, args, options, first=conditions.first)
+
+    def _writes(self, node: fx.Node) -> bool:
+        """Whether a node works in place on what it is given."""
+        if node.op == "call_module":
+            return bool(getattr(self.modules[str(node.target)], "inplace", False))
+        if node.op == "call_method":
+            return str(node.target).endswith("_")
+        return node.target in _IN_PLACE or node.kwargs.get("inplace") is True
+
+    def refuse_chance(self) -> None:
+        """Nothing, or an InputError: chance drawn anew at every call would be another network at every sweep."""
+        for node in self.nodes:
+            module = self.modules[str(node.target)] if node.op == "call_module" else None
+            if node.target in _DROPOUT_CALLS and node.kwargs.get("training", True) is not False:
+                raise expected("dropout as a module, whose mask is drawn once per batch", given=f"call {node.name}",
+                               do="use nn.Dropout, or model.eval() before EnergyNet(...)")
+            if module is not None and module.training and not isinstance(module, _DropoutNd) and _draws(module):
+                raise expected("links without dropout inside", given=f"{type(module).__name__} with dropout",
+                               do="set its dropout to 0, or put nn.Dropout beside it")
 
     def _dropped(self, node: fx.Node, module: _DropoutNd, x: Tensor, conditions: Conditions) -> Tensor:
         if not module.training or module.p == 0:
@@ -225,6 +264,22 @@ def _maximum(module: nn.Module, x: Tensor, name: str, winners: dict[str, Tensor]
     assert winners is not None
     winners[name] = found
     return cast(Tensor, value)
+
+
+def _transposed_convolution(module: _ConvTransposeNd, x: Tensor) -> Tensor:
+    call = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+    like: Any = module
+    return call[len(like.kernel_size)](x, like.weight.to(x.dtype), None, like.stride, like.padding, like.output_padding,
+                                       like.groups, like.dilation)
+
+
+def _draws(module: nn.Module) -> bool:
+    """Whether a module drops anything inside itself."""
+    for part in module.modules():
+        rate = part.p if isinstance(part, _DropoutNd) else getattr(part, "dropout", 0.0)
+        if isinstance(rate, float) and rate > 0:
+            return True
+    return False
 
 
 def _at_fixed_statistics(module: _BatchNorm, x: Tensor) -> Tensor:

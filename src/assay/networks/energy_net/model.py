@@ -105,6 +105,13 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
             raise expected("at least one row in the batch", given=f"x of shape {tuple(x.shape)}")
         if x.is_floating_point():
             check_finite("inputs", x)
+            own = next(self.net.parameters(), x)
+            if own.dtype != x.dtype:
+                raise expected(f"inputs of the precision of the network ({own.dtype})", given=f"x of dtype {x.dtype}",
+                               do="use x.to(...) or model.double()")
+        if self.training:
+            for link in (*(unit.link for unit in self.parts.units), self.parts.readout):
+                link.refuse_chance()
         first = Conditions(first=True)
         drives = tuple(unit.link([x], first) if unit.constant else None for unit in self.parts.units)
         return ClampedNet(x, drives, Conditions(first.masks))

@@ -11,13 +11,15 @@ A linear softmax readout of the last maps lies outside the state, as in EnergyML
 
 An average of a convolution is itself a convolution, with stride 2 and a kernel one wider: 36 products a pooled entry
 instead of 100 at kernel 5. The widened kernels are made once per batch, in ``clamp``.
+
+The pure ``sweep`` below is the definition; the phases of a gradient run in ``energy_conv.deviation``.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self, cast
 
 import torch
@@ -25,10 +27,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.errors import InputError, expected, unknown
-from assay.networks.equilibrium import Elementwise, EquilibriumModule, check_inputs, seeded, softmax
+from assay.networks.energy_conv.deviation import FreeSweep, NudgedSweep, Trail, deviation_gradient, trail_at
+from assay.networks.energy_conv.links import Links, Pooled, channels_last
+from assay.networks.equilibrium import Elementwise, EquilibriumModule, add_to_grad, check_inputs, seeded, softmax
 from assay.protocols import Nudge, State
 from assay.seeding import torch_generator
 from assay.solving.activations import activation as activation_called
+from assay.solving.deviation import relax_deviations
+from assay.solving.relaxation import relax
+from assay.solving.solution import Solution
 
 POOLINGS = ("average", "max")
 
@@ -40,9 +47,14 @@ class ClampedImages:
     x: Tensor
     drive: Tensor
     kernels: tuple[Tensor, ...]
+    winners: Tensor | None = None
+    """Of the first layer, under a maximum."""
+    trails: dict[int, tuple[State, Trail]] = field(default_factory=dict)
+    """What the last free relaxation of this batch left, beside the state it belongs to."""
 
     def repeat(self, phases: int) -> Self:
-        return type(self)(self.x, torch.cat([self.drive] * phases), self.kernels)
+        winners = None if self.winners is None else torch.cat([self.winners] * phases)
+        return type(self)(self.x, torch.cat([self.drive] * phases), self.kernels, winners)
 
 
 class EnergyConv(EquilibriumModule[ClampedImages]):
@@ -101,31 +113,74 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
     def clamp(self, x: Tensor) -> ClampedImages:
         check_inputs(x, shape=self.shape, like=self.output.weight, model="EnergyConv")
         kernels = tuple(self._kernel(layer) for layer in range(self.depth))
-        return ClampedImages(x, channels_last(self._drive(kernels, 0, x)), kernels)
+        first = self._links(kernels).pooled(0, x)
+        return ClampedImages(x, channels_last(first.drive), kernels, first.winners)
 
     def start(self, clamped: ClampedImages) -> State:
-        state = [self.activation.function(clamped.drive)]
-        for layer in range(1, self.depth):
-            state.append(self.activation.function(self._drive(clamped.kernels, layer, state[-1])))
-        return tuple(state)
+        first = Pooled(clamped.drive, clamped.winners)
+        return FreeSweep(self._links(clamped.kernels), self.activation, self.gamma, first).start()
 
     def sweep(self, clamped: ClampedImages, state: State, nudge: Nudge | None = None) -> State:
         """Free sweeps go up, nudged sweeps down."""
-        new = [channels_last(units) for units in state]
+        new, links = [channels_last(units) for units in state], self._links(clamped.kernels)
         winners: dict[int, Tensor | None] = {}  # of this sweep; going down, a layer's feedback finds its own here
         for layer in range(self.depth) if nudge is None else reversed(range(self.depth)):
             units, drive = new[layer], clamped.drive.to(state[0].dtype)
             if layer > 0:
-                drive, winners[layer] = self._pooled(clamped.kernels, layer, new[layer - 1])
+                pooled = links.pooled(layer, new[layer - 1])
+                drive, winners[layer] = pooled.drive, pooled.winners
             if layer + 1 < self.depth:
-                heard = self._feedback(clamped.kernels, layer + 1, new[layer + 1], units, winners.get(layer + 1))
-                drive = drive + self.gamma * heard
+                if layer + 1 not in winners:
+                    winners[layer + 1] = links.pooled(layer + 1, units).winners if links.by_maximum else None
+                drive = drive + self.gamma * links.feedback(layer + 1, new[layer + 1], winners[layer + 1])
             elif nudge is not None:
                 error = self.one_hot(nudge.target, units.dtype) - softmax(self.logits(tuple(new)))
                 pull = (nudge.beta.unsqueeze(1) * error) @ self.output.weight.to(units.dtype)
                 drive = drive + pull.view_as(units)
             new[layer] = self.activation.function(drive)
         return tuple(new)
+
+    @torch.no_grad()
+    def relax(
+        self, clamped: ClampedImages, state: State | None, *, sweeps: int, tolerance: float | None = None,
+        nudge: Nudge | None = None, trace: bool = False,
+    ) -> Solution:
+        """The sweeps above; a free run from the start keeps each winner until its maps change."""
+        if nudge is not None or state is not None:
+            return super().relax(clamped, state, sweeps=sweeps, tolerance=tolerance, nudge=nudge, trace=trace)
+        first = Pooled(clamped.drive, clamped.winners)
+        sweep = FreeSweep(self._links(clamped.kernels), self.activation, self.gamma, first)
+        found = relax(sweep, sweep.start(), sweeps=sweeps, tolerance=tolerance, trace=trace)
+        clamped.trails[0] = (found.value, sweep.trail())
+        return found
+
+    @torch.no_grad()
+    def deviate(
+        self, clamped: ClampedImages, free: State, nudge: Nudge, *, sweeps: int, tolerance: float | None = None,
+        order: int = 2,
+    ) -> Solution:
+        """Written out, layer l in units of gamma^(K-l); a complex nudge takes the general road."""
+        if nudge.beta.is_complex():
+            return super().deviate(clamped, free, nudge, sweeps=sweeps, tolerance=tolerance, order=order)
+        wanted = nudge.beta.unsqueeze(1) * self.one_hot(nudge.target, free[0].dtype)
+        sweep = NudgedSweep(
+            self._links(clamped.kernels), self.activation, self.gamma, free, self._trail(clamped, free),
+            readout=self.output.weight, logits=self.logits(free), wanted=wanted, beta=nudge.beta,
+        )
+        return relax_deviations(sweep, self.depth, sweeps=sweeps, tolerance=tolerance, like=free[-1])
+
+    @torch.no_grad()
+    def add_deviation_gradient(
+        self, clamped: ClampedImages, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
+    ) -> None:
+        if deviation[0].is_complex():
+            super().add_deviation_gradient(clamped, free, deviation, coefficients, order=order)
+            return
+        winners, factors = self._trail(clamped, free).winners, [-complex(c).real for c in coefficients]
+        links = self._links(clamped.kernels)
+        found = deviation_gradient(links, self.gamma, clamped.x, free, deviation, winners, factors)
+        for layer, gradient in zip(self.layers, found, strict=True):
+            add_to_grad((layer.weight, layer.bias), gradient)
 
     def energy(self, clamped: ClampedImages, state: State) -> Tensor:
         total = self.coupling(clamped, state)
@@ -134,9 +189,9 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
         return total
 
     def coupling(self, clamped: ClampedImages, state: State) -> Tensor:
-        total = torch.zeros((), dtype=state[0].dtype, device=state[0].device)
+        total, links = torch.zeros((), dtype=state[0].dtype, device=state[0].device), self._links(clamped.kernels)
         for layer, units in enumerate(state):
-            drive = clamped.drive if layer == 0 else self._drive(clamped.kernels, layer, state[layer - 1])
+            drive = clamped.drive if layer == 0 else links.pooled(layer, state[layer - 1]).drive
             total = total - self.gamma ** (layer + 1) * (units * drive).sum((1, 2, 3))
         return total
 
@@ -147,42 +202,20 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
     def readout_parameters(self) -> tuple[nn.Parameter, ...]:
         return tuple(self.output.parameters())
 
+    def _links(self, kernels: Sequence[Tensor]) -> Links:
+        biases = [cast(Tensor, cast(nn.Conv2d, layer).bias) for layer in self.layers]
+        return Links(kernels, biases, self.kernel // 2, self.pooling == "max")
+
+    def _trail(self, clamped: ClampedImages, free: State) -> Trail:
+        """What the relaxation that ended at ``free`` left, or the same found again."""
+        if 0 not in clamped.trails or clamped.trails[0][0] is not free:
+            first = Pooled(clamped.drive, clamped.winners)
+            clamped.trails[0] = (free, trail_at(self._links(clamped.kernels), self.gamma, first, free))
+        return clamped.trails[0][1]
+
     def _kernel(self, layer: int) -> Tensor:
         """The weights of a layer; under an average, the mean of their four shifts by at most one pixel."""
         weight = cast(nn.Conv2d, self.layers[layer]).weight
         if self.pooling == "max":
             return channels_last(weight)
         return channels_last(functional.avg_pool2d(functional.pad(weight, (1, 1, 1, 1)), 2, stride=1))
-
-    def _drive(self, kernels: Sequence[Tensor], layer: int, below: Tensor) -> Tensor:
-        """P(w * s + b): what a layer receives from the maps below."""
-        return self._pooled(kernels, layer, below)[0]
-
-    def _pooled(self, kernels: Sequence[Tensor], layer: int, below: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The drive of a layer and, under a maximum, which entries won."""
-        if self.pooling == "average":
-            return self._convolve(kernels, layer, below, stride=2), None
-        drive, winners = functional.max_pool2d(self._convolve(kernels, layer, below), 2, return_indices=True)
-        return drive, winners
-
-    def _feedback(
-        self, kernels: Sequence[Tensor], layer: int, above: Tensor, below: Tensor, winners: Tensor | None
-    ) -> Tensor:
-        """w^T P^T s: what the maps ``below`` receive from the layer above them."""
-        kernel, padding = kernels[layer].to(above.dtype), self.kernel // 2
-        if self.pooling == "average":
-            return functional.conv_transpose2d(above, kernel, stride=2, padding=padding)
-        if winners is None:
-            _, winners = self._pooled(kernels, layer, below)
-        spread = functional.max_unpool2d(above, cast(Tensor, winners), [2, 2])
-        return functional.conv_transpose2d(spread, kernel, padding=padding)
-
-    def _convolve(self, kernels: Sequence[Tensor], layer: int, below: Tensor, *, stride: int = 1) -> Tensor:
-        bias = cast(Tensor, cast(nn.Conv2d, self.layers[layer]).bias)
-        kernel = kernels[layer].to(below.dtype)
-        return functional.conv2d(below, kernel, bias.to(below.dtype), stride=stride, padding=self.kernel // 2)
-
-
-def channels_last(maps: Tensor) -> Tensor:
-    """The same numbers with the channels innermost in memory: pooling and transposed convolutions are faster so."""
-    return maps.contiguous(memory_format=torch.channels_last)

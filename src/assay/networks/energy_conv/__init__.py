@@ -1,0 +1,1 @@
+"""The convolutional energy network: model, its links, and the nudged phase written out."""

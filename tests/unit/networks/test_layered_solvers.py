@@ -1,0 +1,146 @@
+"""Solvers of the layered network: all three have one fixed point, and each keeps what its module promises."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from assay.errors import InputError
+from assay.learning.stacked import obstacle
+from assay.models import EnergyMLP
+from assay.networks.energy_mlp.deviation import DeviationSweep
+from assay.networks.energy_mlp.kernel import Sweep
+from assay.networks.energy_mlp.overrelaxation import OverRelaxed
+from assay.rules import Centered, EqProp, OneSided
+from assay.seeding import torch_generator
+
+GENERATOR = torch_generator(0, "solvers")
+X = torch.rand(16, 24, generator=GENERATOR, dtype=torch.float64)
+Y = torch.randint(0, 5, (16,), generator=GENERATOR)
+UNITS = ("clipped", "smooth", "tanh")
+
+
+def network(solver="sweeps", *, gamma=0.1, hidden=3, gain=1.0, **options):
+    model = EnergyMLP([24] + [32] * hidden + [5], gamma=gamma, seed=0, solver=solver, **options).double()
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.weight.mul_(gain)
+    return model
+
+
+def gradients(model, rule):
+    model.zero_grad()
+    rule.backward(model, X, Y)
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def error(found, true):
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(found, true, strict=True))
+
+
+@pytest.mark.parametrize("readout", ["softmax", "squared"])
+@pytest.mark.parametrize("estimator", [OneSided(1e-3), Centered(0.3)], ids=str)
+@pytest.mark.parametrize("solver", ["projected", "overrelaxed"])
+def test_every_solver_comes_to_the_same_rest(solver, estimator, readout):
+    plain, other = network(readout=readout), network(solver, readout=readout)
+    rule = EqProp(estimator, sweeps=(200, 200), tolerance=1e-13)
+    assert error(gradients(other, rule), gradients(plain, rule)) < 1e-9
+
+
+@pytest.mark.parametrize("hidden", [2, 3, 5])
+def test_the_best_multiples_lower_the_error_of_one_nudged_sweep(hidden):
+    truth = gradients(network(hidden=hidden), EqProp("tangent", sweeps=(200, 200), tolerance=1e-13))
+    once = EqProp(sweeps=(50, 1))
+    plain, ours = (error(gradients(network(s, hidden=hidden), once), truth) for s in ("sweeps", "projected"))
+    assert ours < plain
+
+
+def test_the_multiples_minimise_the_energy_of_the_nudged_network():
+    """The quadratic of the alphas, built here from products with the weights that the kernel never makes."""
+    model = network("projected", gamma=0.3)
+    layers, beta = model.as_layers(), torch.full((16,), 1e-6, dtype=torch.float64)
+    with torch.no_grad():
+        clamped = model.clamp(X)
+        free = model.relax(clamped, None, sweeps=100).value
+        sweep = DeviationSweep(layers, clamped.shared_drive, free, Y, beta)
+        units = [None] * layers.depth
+        sweep(units, False)
+        pulled = sweep.error(None).mT @ layers.readout[0]
+        found, depth = sweep.projection.multiples(), layers.depth
+
+        def energy(alphas):
+            total = -alphas[-1] * (units[-1] * pulled).sum(1)
+            for layer in range(depth):
+                scale = model.gamma ** (depth - 1 - layer)
+                slope = 1 - free[layer] ** 2
+                total = total + scale * 0.5 * alphas[layer] ** 2 * (units[layer] ** 2 / slope).sum(1)
+                if layer > 0:
+                    pushed = units[layer - 1] @ layers.weights[layer].mT
+                    total = total - scale * model.gamma * alphas[layer] * alphas[layer - 1] * (
+                        units[layer] * pushed).sum(1)
+            return total
+
+        best = energy(found)
+        ones = [torch.ones_like(a) for a in found]
+        assert bool((best <= energy(ones)).all())
+        for layer, step in itertools.product(range(depth), (-1e-2, 1e-2)):
+            moved = [a + step if i == layer else a for i, a in enumerate(found)]
+            assert bool((energy(moved) > best).all())
+
+
+@pytest.mark.parametrize("gain", [1.0, 2.0])
+@pytest.mark.parametrize("activation", UNITS)
+def test_no_overrelaxed_sweep_raises_the_energy_of_any_row(activation, gain):
+    """Weights of gain 2 at gamma 1 are far beyond a contraction: the proof does not need one."""
+    model = network("overrelaxed", gamma=1.0, gain=gain, activation=activation)
+    with torch.no_grad():
+        clamped = model.clamp(X)
+        sweep = Sweep(model.as_layers(), clamped.shared_drive, None)
+        steps, units = OverRelaxed(sweep), sweep.start()
+        last = None
+        for _ in range(60):
+            state = sweep.decode(tuple(u.clone() for u in units))
+            energy = model.energy(clamped, state)
+            assert last is None or bool((energy <= last + 1e-11 * (1 + last.abs())).all())
+            last = energy
+            steps(units)
+
+
+def test_an_overshoot_without_its_limit_raises_the_energy():
+    """The planted mistake: an omega above 2."""
+    class Careless(OverRelaxed):
+        def _go_on(self, layer, before, units, step):
+            units.add_(step, alpha=1.2).clamp_(1e-6, 1 - 1e-6)
+
+    model = network("overrelaxed", gamma=1.0, gain=2.0)
+    with torch.no_grad():
+        clamped = model.clamp(X)
+        sweep = Sweep(model.as_layers(), clamped.shared_drive, None)
+        steps, units, rises = Careless(sweep), sweep.start(), 0
+        last = None
+        for _ in range(30):
+            energy = model.energy(clamped, sweep.decode(tuple(u.clone() for u in units)))
+            rises += 0 if last is None else int((energy > last + 1e-9).sum())
+            last = energy
+            steps(units)
+    assert rises > 0
+
+
+@pytest.mark.parametrize("activation", ["clipped", "smooth"])
+def test_overshooting_rests_in_far_fewer_sweeps_under_classic_feedback(activation):
+    rule = EqProp(sweeps=(400, 400), tolerance=1e-6)
+    taken = []
+    for solver in ("sweeps", "overrelaxed"):
+        gradients(network(solver, gamma=1.0, hidden=2, activation=activation), rule)
+        assert rule.last.status == "converged"
+        taken.append(rule.last.free.steps + rule.last.nudged.steps)
+    assert taken[1] < 0.7 * taken[0]
+
+
+def test_a_misspelt_solver_is_refused_and_others_are_not_stacked():
+    with pytest.raises(InputError, match="overrelaxed"):
+        EnergyMLP([4, 8, 8, 3], solver="over-relaxed")
+    models = [EnergyMLP([4, 8, 8, 3], seed=seed, solver="projected") for seed in range(2)]
+    assert "solver" in (obstacle(models, EqProp()) or "")
