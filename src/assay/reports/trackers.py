@@ -34,13 +34,16 @@ def send(run: Run, tracker: str, place: str | Path | None = None) -> str:
 
 
 def numbers(run: Run) -> Iterator[tuple[str, float, int]]:
-    """Every number of a run as (tag, value, step): values and interval ends at step 0, observations at their seed."""
+    """Every number of a run as (tag, value, step): values and interval ends at step 0, observations at their seed.
+
+    No tag is the folder of another: MLflow keeps metrics as files.
+    """
     for finding in run.findings:
         for measurement in finding.measurements:
             tag = f"{label(finding)}/{_plain(measurement.name)}"
             interval = measurement.interval
             ends = () if interval is None else (("low", interval.low), ("high", interval.high))
-            for suffix, value in (("", measurement.value), *((f"/{end}", at) for end, at in ends)):
+            for suffix, value in (("", measurement.value), *((f" {end}", at) for end, at in ends)):
                 if value is not None and math.isfinite(value):
                     yield tag + suffix, value, 0
             yield from _by_seed(tag, measurement)
@@ -118,7 +121,7 @@ def to_wandb(run: Run, place: str | Path | None) -> str:
     save_report(run, Path(made.dir) / "report")
     made.save(str(Path(made.dir) / "report" / "*"), base_path=made.dir, policy="now")
     where = str(Path(made.dir).parent)
-    made.finish(quiet=True)
+    made.finish()
     return where
 
 
@@ -132,7 +135,7 @@ TRACKERS: dict[str, Callable[[Run, str | Path | None], str]] = {
 def _by_seed(tag: str, measurement: Measurement) -> Iterator[tuple[str, float, int]]:
     for seed, value in zip(measurement.seeds, measurement.values, strict=False):
         if math.isfinite(value):
-            yield f"{tag}/by seed", value, seed
+            yield f"{tag} by seed", value, seed
 
 
 def _plain(name: str) -> str:

@@ -13,7 +13,7 @@ else:
     try:
         from transformers import TrainerCallback
     except ImportError:
-        raise MissingExtra("transformers", "huggingface", "the callback for Hugging Face's Trainer") from None
+        TrainerCallback = object
 
 
 class AssayCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
@@ -23,6 +23,8 @@ class AssayCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, **options: Any) -> None:
+        if TrainerCallback is object:
+            raise MissingExtra("transformers", "huggingface", "the callback for Hugging Face's Trainer")
         self.watch = Watch(**options)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:

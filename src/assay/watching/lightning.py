@@ -22,7 +22,7 @@ else:
         try:
             from pytorch_lightning import Callback
         except ImportError:
-            raise MissingExtra("lightning", "lightning", "the Lightning callback") from None
+            Callback = object
 
 
 class AssayCallback(Callback):  # type: ignore[misc, unused-ignore]
@@ -32,6 +32,8 @@ class AssayCallback(Callback):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, **options: Any) -> None:
+        if Callback is object:
+            raise MissingExtra("lightning", "lightning", "the Lightning callback")
         super().__init__()
         self.watch = Watch(**options)
 

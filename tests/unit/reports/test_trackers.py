@@ -30,7 +30,7 @@ RUN = Run(
 def test_every_number_is_sent_once_under_a_name_that_all_trackers_take() -> None:
     sent = list(numbers(RUN))
     tag = "2-parity/gap -ours - theirs-"
-    assert (tag, 0.25, 0) in sent and (f"{tag}/low", -0.2, 0) in sent
+    assert (tag, 0.25, 0) in sent and (f"{tag} low", -0.2, 0) in sent
     by_seed = [(value, step) for name, value, step in sent if name.endswith("by seed")]
     assert by_seed == [(0.1, 42), (0.2, 43), (0.45, 44)]
     assert ("other - co/score", 12.0, 0) in sent and len(sent) == 7
@@ -76,7 +76,7 @@ def test_mlflow_reads_back_what_was_sent(tmp_path: Path, monkeypatch: pytest.Mon
     (kept,) = client.search_runs([client.get_experiment_by_name("assay").experiment_id])
     assert kept.data.tags["verdict 2-parity"] == "PASS" and kept.data.tags["verdict"] == "FAIL"
     assert kept.data.metrics["2-parity/gap -ours - theirs-"] == 0.25
-    history = client.get_metric_history(kept.info.run_id, "2-parity/gap -ours - theirs-/by seed")
+    history = client.get_metric_history(kept.info.run_id, "2-parity/gap -ours - theirs- by seed")
     assert [(metric.step, metric.value) for metric in history] == [(42, 0.1), (43, 0.2), (44, 0.45)]
     names = {entry.path for entry in client.list_artifacts(kept.info.run_id)}
     assert {"run.json", "index.html"} <= names and kept.info.status == "FINISHED"

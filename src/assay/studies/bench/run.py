@@ -56,14 +56,12 @@ def bench(
     undecided, with the line that gets them. Finished cells live in ``store``: the same call redoes nothing.
     ``settings`` replace the committed ones in every arm (``{"epochs": 2}``), or are a file that ``assay tune --save``
     wrote, where each arm has its own; the run records them. ``device`` (cpu, cuda, mps, auto) is where arms are
-    trained. With ``grouping``,
-    seeds of narrow networks are trained side by side, which changes the time and nothing else.
+    trained. With ``grouping``, seeds of narrow networks are trained side by side, which changes the time alone.
 
     >>> bench("digits", rules=["eqprop"], seeds=3).counts                                     # doctest: +SKIP
     """
     wanted = asked_tasks(tasks or DEFAULT_TASKS)
-    tuned = read_settings(Path(settings)) if isinstance(settings, str | Path) else None
-    replaced = None if isinstance(settings, str | Path) else settings
+    replaced, tuned = (None, read_settings(Path(settings))) if isinstance(settings, str | Path) else (settings, None)
     _check_margin(margin)
     asked = arms(rules, models if model is None else _one(model))
     seed_list = seeds_of(budget, count=seeds, first=seed)
@@ -74,12 +72,9 @@ def bench(
               if task.source is None and (reason := unavailable(task.name, data)) is not None}
     executor, said = executor_for(live_things(wanted, asked), executor)
 
-    def own_settings(task: Asked) -> dict[str, Chosen]:
-        return {arm.name: chosen(task.name, arm, own=task.source is not None, tuned=tuned) for arm in asked}
-
     def gather(task: Asked, outcomes: Outcomes) -> Measured:
         return Measured.of_outcomes(outcomes, task=task.name, budget=budget, margin=margin, seeds=seed_list,
-                                    metric=task.metric, settings=own_settings(task))
+                                    metric=task.metric, settings=_settings_of(task, asked, tuned))
 
     def question(task: Asked) -> Question:
         work = plan_task(task.name, asked, budget=budget, seeds=seed_list, overrides=replaced, source=task.source,
@@ -96,22 +91,20 @@ def bench(
     for name, reason in absent.items():
         for arm in compared:
             findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
-    names = [task.name for task in wanted]
     rerun = _rerun(asked, budget, len(seed_list), seed, margin)
     ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
                for task in wanted for arm in compared]
     limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
-    published = against_published(evidence, margin=margin) if not isinstance(margin, str) else None
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
-              statistical_report(ordered, margin=limits), published]
+              statistical_report(ordered, margin=limits),
+              against_published(evidence, margin=margin) if not isinstance(margin, str) else None]
     heatmap = gap_heatmap(evidence, asked)
     shown = _config(evidence, seeds=seed_list, margin=margin, settings=replaced, absent=absent)
-    config = {**shown, **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
-        identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
+        identity={"tasks": [t.name for t in wanted], "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
         command=command or f"assay bench {' '.join(map(_typed, wanted))} {rerun}", seconds=answers.seconds,
-        budget=budget, config={**config, **({"where": said} if said else {}), **device_facts(device)},
+        budget=budget, config={**shown, **answers.facts, **({"where": said} if said else {}), **device_facts(device)},
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
@@ -128,6 +121,10 @@ def _claims(task: str, compared: Sequence[Arm], budget: Budget, settings: Mappin
     """What the ledger keeps account of; shortened trainings decide nothing and spend nothing."""
     claims = () if budget == "smoke" else tuple(claim_of(task, arm) for arm in compared)
     return {"claims": claims, "code": cell_key(CELL, {"settings replaced": dict(settings or {})})}
+
+
+def _settings_of(task: Asked, asked: Sequence[Arm], tuned: Mapping[str, Chosen] | None) -> dict[str, Chosen]:
+    return {arm.name: chosen(task.name, arm, own=task.source is not None, tuned=tuned) for arm in asked}
 
 
 def _recorded(tuned: Mapping[str, Chosen] | None) -> dict[str, Any]:
