@@ -98,8 +98,6 @@ class Trained:
     options: Mapping[str, Any]
     floors: ClassVar[tuple[str, ...]] = (FLOORS,)
     """Arms measured once for all seeds."""
-    takes_device: ClassVar[bool] = True
-    """Trials are measured on the device in their configuration, which ``verify(device=)`` puts there."""
 
     @property
     def sources(self) -> tuple[str, ...]:

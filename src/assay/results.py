@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable
 from enum import StrEnum
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -230,6 +231,23 @@ class Finding(Frozen):
     def passed(self) -> bool:
         """True for PASS alone."""
         return self.verdict is Verdict.PASS
+
+    def __repr__(self) -> str:
+        """One line: everything else is in the report."""
+        line = " ".join(f"{self.verdict}: {self.reason}".split())
+        return f"Finding({self.subject!r}, {line if len(line) <= 200 else line[:199] + '…'})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: verdict, reason and issues; `save_report` makes the whole page."""
+        issues = "".join(
+            f"<li><b>{escape(i.title)}</b> at <code>{escape(i.location)}</code>: {escape(i.cause)}<br>"
+            f"<i>Do</i>: {escape(i.fix)}</li>"
+            for i in self.issues
+        )
+        head = f"<b>{self.verdict}</b> {escape(self.subject)}: {escape(self.reason)}"
+        return f"<div>{head}{f'<ul>{issues}</ul>' if issues else ''}</div>"
 
     def measurement(self, name: str) -> Measurement:
         """The measurement called ``name``; KeyError with the known names if there is none."""

@@ -48,6 +48,7 @@ _HOMES = {
         "audit_images",
     ),
     "audits.symmetry.versus": ("against",),
+    "audits.symmetry.molecule": ("molecule", "guess"),
     "audits.symmetry.logger": ("EquivarianceLogger",),
     "audits.symmetry.present.template": ("seed_template",),
 }
@@ -106,6 +107,8 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.groups.unitary import Gauge as Gauge
     from assay.audits.symmetry.groups.unitary import U as U
     from assay.audits.symmetry.logger import EquivarianceLogger as EquivarianceLogger
+    from assay.audits.symmetry.molecule import guess as guess
+    from assay.audits.symmetry.molecule import molecule as molecule
     from assay.audits.symmetry.present.template import seed_template as seed_template
     from assay.audits.symmetry.quick import assert_equivariant as assert_equivariant
     from assay.audits.symmetry.quick import audit_equivariance as audit_equivariance

@@ -19,7 +19,7 @@ QUICK = {"inputs": 6, "transforms": 4, "seed": 0}
 FORWARD = {**QUICK, "skip": ("gradients", "differences", "jitter", "train-mode", "training")}
 NODES = 6
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.subjects, pytest.mark.filterwarnings("ignore")]
 
 
 def needs(name: str):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import Device, ModelPath, OneReport, RootSeed
+from assay.cli.options import ModelPath, OneReport, RootSeed
 
 if TYPE_CHECKING:
     from assay.results import Finding
@@ -19,7 +19,7 @@ def audit_credit(
     data: Annotated[
         str,
         typer.Option(
-            help="A task by name, a .safetensors file with x and y, or pkg.module:name of a task or of a pair (x, y)."
+            help="A task (digits, cifar10, ...), a .safetensors file with x and y, or pkg.module:name of a pair (x, y)."
         ),
     ],
     weights: Annotated[Path | None, typer.Option(help="A .safetensors file with the trained weights.")] = None,
@@ -38,7 +38,6 @@ def audit_credit(
     seeds: Annotated[int, typer.Option(help="Seeds of the baselines.")] = 3,
     samples: Annotated[int, typer.Option(help="Test samples audited.")] = 128,
     seed: RootSeed = 0,
-    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the learning signal reach every block, can it be measured, and does training the blocks pay?
@@ -57,7 +56,6 @@ def audit_credit(
         seeds=seeds,
         samples=samples,
         seed=seed,
-        device=device,
     )
     finish(finding, out)
 
@@ -74,12 +72,12 @@ def run(
     seeds: int = 3,
     samples: int = 128,
     seed: int = 0,
-    device: str | None = None,
 ) -> Finding:
     """The finding for a model and data named on the command line."""
     from assay.audits.credit import audit_credit as audit
     from assay.cli import credit_inputs as inputs
-    from assay.cli.subjects import learning_rule, module, placed
+    from assay.cli.paths import as_module_path
+    from assay.cli.subjects import learning_rule, module
     from assay.errors import expected
     from assay.studies.baselines import train_baselines
 
@@ -89,14 +87,15 @@ def run(
     subject = module(model)
     if weights is not None:
         inputs.load_weights(subject, weights)
-    subject, x, y = placed(subject, *inputs.batch(data, samples), device=device)
+    x, y = inputs.batch(data, samples)
     learning = learning_rule(rule, subject, seed=seed, blocks=blocks)
     if feedback is not None:
         inputs.load_feedback(learning, feedback, subject, x, y, named=rule)
     baselines = None
     if epochs:
         baselines = train_baselines(
-            model, data, rule=rule, blocks=blocks, epochs=epochs, seeds=range(seed, seed + seeds)
+            as_module_path(model), data, rule=as_module_path(rule), blocks=blocks, epochs=epochs,
+            seeds=range(seed, seed + seeds),
         )
     found = audit(subject, x, y, rule=learning, baselines=baselines, blocks=blocks, seed=seed, subject=model)
     command = rerun(
@@ -111,6 +110,8 @@ def run(
         seeds=seeds if epochs else None,
         samples=samples,
         seed=seed,
-        device=device,
     )
-    return found.model_copy(update={"rerun": command})
+    told = found.limitations
+    if weights is None:
+        told = (f"No --weights: the weights are those that {model} makes, untrained unless it loads some.", *told)
+    return found.model_copy(update={"rerun": command, "limitations": told})

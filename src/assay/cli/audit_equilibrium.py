@@ -1,4 +1,4 @@
-"""assay audit gradient, stability, memory and kernel: the audits of learning rules and relaxations, by import path."""
+"""assay audit gradient, inference, stability, memory and kernel: audits of rules and relaxations, by import path."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import Device, ModelPath, OneReport, RootSeed
-from assay.cli.subjects import learning_rule, load, make, module, placed
+from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.samples import sample_place
+from assay.cli.subjects import learning_rule, load, make, module
 from assay.errors import expected
 
 if TYPE_CHECKING:
@@ -35,17 +36,36 @@ def audit_gradient(
     nudge: NudgeName = "centered",
     limit: Annotated[float | None, typer.Option(help="Largest relative error of any parameter.")] = None,
     seed: RootSeed = 0,
-    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the learning rule give the gradient of the loss, parameter by parameter?"""
     from assay.audits.equilibrium.gradient import audit_gradient as audit
 
-    built, x, y = placed(module(model), *_pair(model, sample), device=device)
+    x, y = _pair(model, sample)
+    built = module(model)
     learning = _rule(rule, built, beta, nudge, seed)
     finding = audit(built, x, y, rule=learning, seed=seed, limit=limit, subject=model)
-    _finish(finding, rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed,
-                           device=device), out)
+    _finish(finding, rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed), out)
+
+
+def audit_inference(
+    model: ModelPath,
+    sample: Sample = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of inference (default: the form's own).")] = None,
+    rate: Annotated[float | None, typer.Option(help="Rate of inference (default: the form's own).")] = None,
+    beta: Annotated[float, typer.Option(help="Weight of the loss in the energy.")] = 1.0,
+    form: Annotated[str, typer.Option(help="states, errors or fixed.")] = "states",
+    out: OneReport = None,
+) -> None:
+    """Is this predictive coding at the settings used, or backprop scaled layer by layer?"""
+    from assay.audits.equilibrium.inference import audit_inference as audit
+    from assay.rules import PredictiveCoding
+
+    x, y = _pair(model, sample)
+    chosen: Any = form
+    finding = audit(module(model), x, y, rule=PredictiveCoding(chosen, steps, rate, beta), subject=model)
+    again = rerun("inference", model, sample=sample, steps=steps, rate=rate, beta=beta, form=form)
+    _finish(finding, again, out)
 
 
 def audit_stability(
@@ -54,7 +74,6 @@ def audit_stability(
     limit: Annotated[float, typer.Option(help="Largest Lipschitz constant of one step.")] = 1.0,
     sweeps: Annotated[int, typer.Option(help="Sweeps the relaxation is followed for.")] = 200,
     seed: RootSeed = 0,
-    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Is the map that the model repeats a contraction on these inputs, and does it come to rest?"""
@@ -62,9 +81,8 @@ def audit_stability(
 
     given = _loaded(model, sample)
     x = given[0] if isinstance(given, tuple) else given
-    finding = audit(module(model), x, limit=limit, sweeps=sweeps, seed=seed, device=device, subject=model)
-    again = rerun("stability", model, sample=sample, limit=limit, sweeps=sweeps, seed=seed, device=device)
-    _finish(finding, again, out)
+    finding = audit(module(model), x, limit=limit, sweeps=sweeps, seed=seed, subject=model)
+    _finish(finding, rerun("stability", model, sample=sample, limit=limit, sweeps=sweeps, seed=seed), out)
 
 
 def audit_memory(
@@ -74,16 +92,15 @@ def audit_memory(
     beta: Beta = 0.1,
     nudge: NudgeName = "centered",
     limit: Annotated[float, typer.Option(help="Largest growth of the peak, as a share.")] = 0.05,
-    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does a gradient need more memory the longer the relaxation runs?"""
     from assay.audits.equilibrium.memory import audit_memory as audit
 
-    built, x, y = placed(module(model), *_pair(model, sample), device=device)
+    x, y = _pair(model, sample)
+    built = module(model)
     finding = audit(built, x, y, rule=_rule(rule, built, beta, nudge, 0), limit=limit, subject=model)
-    again = rerun("memory", model, sample=sample, **_named(rule, beta, nudge), limit=limit, device=device)
-    _finish(finding, again, out)
+    _finish(finding, rerun("memory", model, sample=sample, **_named(rule, beta, nudge), limit=limit), out)
 
 
 def audit_kernel(
@@ -114,7 +131,9 @@ def _named(rule: str, beta: float, nudge: str) -> dict[str, Any]:
 def _loaded(model: str, sample: str | None) -> Any:
     from torch import Tensor
 
-    path = sample if sample is not None else f"{model.partition(':')[0]}:sample"
+    path = sample if sample is not None else sample_place(model)
+    if path is None:
+        raise expected("example inputs", given=f"no `sample` beside {model}", do="write one there or pass --sample")
     return make(path, Tensor, tuple, list)
 
 

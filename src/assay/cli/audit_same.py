@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import Device, OneReport, RootSeed
+from assay.cli.options import OneReport, RootSeed
+from assay.cli.samples import SamplePath, Shape, sample_of
 from assay.cli.subjects import load, make
 
 if TYPE_CHECKING:
     from assay.results import Finding
 
-Path = Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")]
+Path = Annotated[str, typer.Argument(help="pkg.module:name or file.py:name of an nn.Module, or of what makes one.")]
 
 
 def audit_same(
     reference: Path,
     candidate: Path,
-    sample: Annotated[
-        str | None, typer.Option(help="pkg.module:name of example inputs; by default `sample` beside the reference.")
-    ] = None,
+    sample: SamplePath = None,
+    shape: Shape = None,
     budget: Annotated[
         float | None, typer.Option(help="Largest relative error you accept; default: rounding only.")
     ] = None,
@@ -30,12 +30,11 @@ def audit_same(
         str | None, typer.Option(help="pkg.module:name of call(model, inputs), if model(inputs) is not enough.")
     ] = None,
     seed: RootSeed = 0,
-    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the candidate compute what the reference computes? The first module that differs is named."""
-    finding = run(reference, candidate, sample=sample, budget=budget, gradients=gradients, call=call, seed=seed,
-                  device=device)
+    finding = run(reference, candidate, sample=sample, shape=shape, budget=budget, gradients=gradients, call=call,
+                  seed=seed)  # fmt: skip
     finish(finding, out)
 
 
@@ -44,22 +43,22 @@ def run(
     candidate: str,
     *,
     sample: str | None = None,
+    shape: str | None = None,
     budget: float | None = None,
     gradients: bool = True,
     call: str | None = None,
     seed: int = 0,
-    device: str | None = None,
 ) -> Finding:
     """The finding for two models named on the command line."""
     from torch import nn
 
     from assay.audits.same import audit_same as audit
 
-    data = load(sample if sample is not None else f"{reference.partition(':')[0]}:sample")
+    data = sample_of(sample, shape, reference)
     how = None if call is None else load(call)
     ours, theirs = make(reference, nn.Module), make(candidate, nn.Module)
-    found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how, device=device,
+    found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how,
                   name=f"{candidate} against {reference}")  # fmt: skip
-    again = rerun("same", reference, sample=sample, budget=budget, call=call, seed=seed, device=device)
+    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, seed=seed)
     again = again.replace(reference, f"{reference} {candidate}", 1) + ("" if gradients else " --no-gradients")
     return found.model_copy(update={"rerun": again})

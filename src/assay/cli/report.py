@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.common import console
+from assay.cli.common import clean, console
 from assay.errors import ConfigError, unknown
 
 FORMAT_NAMES = ("md", "html", "json", "junit", "csv", "latex", "checklist", "citation")
@@ -24,10 +24,13 @@ def report_command(
         str | None, typer.Option("--out", "-o", help="Write here instead of the terminal; a tracker's folder or URI.")
     ] = None,
 ) -> None:
-    """Show a finished run as Markdown, HTML, JSON, JUnit, CSV, LaTeX, checklist answers or a citation.
+    """Show a finished run: in words in a terminal, elsewhere as Markdown, HTML, JSON, JUnit, CSV, LaTeX, ...
 
+    A pipe or a file gets Markdown: assay report RUN > report.md
     Or send it to a tracker: wandb, mlflow or tensorboard (event files).
     """
+    from rich.markup import escape
+
     if format not in (*FORMAT_NAMES, *TRACKER_NAMES):
         raise ConfigError(unknown("format", format, (*FORMAT_NAMES, *TRACKER_NAMES)))
     from assay.reports.formats import render
@@ -41,14 +44,18 @@ def report_command(
         typer.echo(f"sent to {format}: {send(loaded, format, out)}")
         return
     text = render(loaded, format)
-    if out is None and format == "md" and console().is_terminal:
-        from rich.markdown import Markdown
-
-        from assay.cli.voice import clean
-
-        console().print(Markdown(clean(text)))
-    elif out is None:
-        typer.echo(text, nl=not text.endswith("\n"))
-    else:
+    if out is not None:
         write_atomically(Path(out), text)
-        typer.echo(f"written to {out}")
+        console().print(f"[dim]page[/dim]  [bold]{escape(str(out))}[/bold]", soft_wrap=True)
+    elif format == "md" and console().is_terminal:
+        from assay.cli.voice import say_run
+
+        say_run(loaded, _page(run))
+    else:
+        # For a file or a pipe exactly as it is; for a terminal nothing that it would act on.
+        typer.echo(clean(text) if console().is_terminal else text, nl=not text.endswith("\n"))
+
+
+def _page(run: Path) -> Path | None:
+    page = (run if run.is_dir() else run.parent) / "index.html"
+    return page if page.is_file() else None

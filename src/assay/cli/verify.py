@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import Address, Cells, Device, Engine, FirstSeed, Grouping, Report, Seeds, Workers
+from assay.cli.options import Address, Cells, Engine, FirstSeed, Grouping, Report, Seeds, Workers
 
 
 def verify_command(
@@ -15,7 +15,6 @@ def verify_command(
     budget: Annotated[str | None, typer.Option(help="smoke, quick, standard or full: sets the cost.")] = None,
     seeds: Seeds = None,
     seed: FirstSeed = None,
-    device: Device = None,
     workers: Workers = None,
     out: Report = None,
     engine: Engine = None,
@@ -42,6 +41,6 @@ def verify_command(
         chosen = at_work.settings
         run = verify(
             *(tracks or ()), every=every, budget=chosen.budget, seeds=chosen.seeds, seed=chosen.seed,
-            fail_fast=fail_fast, device=device, **at_work.options,
+            fail_fast=fail_fast, **at_work.options,
         )
     finish(run, at_work.folder_of(run))

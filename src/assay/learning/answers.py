@@ -20,8 +20,8 @@ def answered(model: nn.Module, split: Split, *, rule: Any = None) -> dict[str, A
     """What ``stats.recorded_answers`` reads: the answers, one bit an item, and which test set they answer.
 
     Nothing where an item has no single answer that is right or wrong (a regression, a sequence). An item is named by a
-    digest of its input and target, so that the same item drawn by two seeds is known as one. A ``rule`` with
-    ``predict`` is asked in place of the model, which answers where its parameters are.
+    digest of its input and target, so that the same item drawn by two seeds is known as one.
+    A ``rule`` with an inference of its own answers in the model's place.
     """
     import torch
 
@@ -29,14 +29,13 @@ def answered(model: nn.Module, split: Split, *, rule: Any = None) -> dict[str, A
         return {}
     from assay.learning.device import chosen_device, on_device
     from assay.learning.training import EVALUATION_ROWS as ROWS
-    from assay.protocols import Predicting
+    from assay.learning.training import outputs_of
 
     split = on_device(split, chosen_device(None, model))
     with torch.no_grad():
         # In the batches of ``evaluate``, so that the answers are those of the accuracy beside them.
         batches = zip(torch.split(split.x, ROWS), torch.split(split.y, ROWS), strict=True)
-        right = [(rule.predict(model, x) if isinstance(rule, Predicting) else model(x)).argmax(-1).eq(y)
-                 for x, y in batches]
+        right = [outputs_of(model, x, rule).argmax(-1).eq(y) for x, y in batches]
     whole = hashlib.sha256()
     names = []
     for x, y in zip(split.x.detach().cpu(), split.y.detach().cpu(), strict=True):

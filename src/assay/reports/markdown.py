@@ -18,8 +18,9 @@ def markdown(run: Run) -> str:
     """
     parts = [
         f"# {text(words.run_title(run))}",
+        *_answer(run),
         f"**Generated**: {text(run.created)} | **Run**: {code(run.id)}",
-        *_summary(run),
+        *(() if _is_audit(run) else _summary(run)),
         *(part for table in run.tables for part in _table(table)),
         *(part for figure in run.figures for part in _figure(figure)),
         "---",
@@ -27,6 +28,24 @@ def markdown(run: Run) -> str:
         *_environment(run),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _is_audit(run: Run) -> bool:
+    """One finding that is no numbered claim: a table of one row would say nothing."""
+    return len(run.findings) == 1 and run.findings[0].number is None
+
+
+def _answer(run: Run) -> list[str]:
+    """What a reader of an audit came for: the verdict and why, then each issue in a line, with what to do."""
+    if not _is_audit(run):
+        return []
+    (finding,) = run.findings
+    issues = [
+        f"- **{text(issue.title)}** at {code(issue.location)}: {text(issue.cause)}. *Do*: {text(issue.fix)}"
+        for issue in finding.issues
+    ]
+    word = words.WORDS[finding.verdict]
+    return [f"{word.icon} **{finding.verdict}**: {text(words.sentence(finding.reason))}", "\n".join(issues)]
 
 
 def text(value: str) -> str:

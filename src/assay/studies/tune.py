@@ -148,14 +148,16 @@ def tune(
     most alike. ``settings`` fixes what is not searched (``{"hidden": [512, 128], "epochs": 5}``), ``use`` replaces it
     in the outcome (``{"epochs": 12}`` where the search was kept short), ``train_items`` searches on part of the
     training set. Trials already in ``storage`` count: asking for 20 after 12 runs 8 more. Give every rule the same
-    number. ``save_settings`` writes what ``assay.bench(settings=FILE)`` reads.
+    number.
     """
     optuna = _optuna()
     arm = arms([rule], [model])[-1]
     (asked,) = asked_tasks([task])
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise expected("trials >= 1", given=f"trials={trials!r}")
-    base = chosen(asked.name, arm, own=asked.source is not None).settings.changed(settings or {})
+    # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
+    known = Settings(input_noise=0.0) if asked.source is not None else chosen(asked.name, arm).settings
+    base = known.changed(settings or {})
     whole = load_task(asked.name, arm, seed=seed, items=train_items, data=data,
                       task_from=asked.source.reference if asked.source else None)
     view = as_view(whole)

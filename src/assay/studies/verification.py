@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from assay import stats
 from assay.engine import content_key, fingerprint
 from assay.engine.needs import checked_needs
-from assay.errors import InputError, expected, printable
+from assay.errors import FOREIGN, InputError, expected, printable
 from assay.protocols import Budget, Cell, Executor, Outcomes, Together, Trial, Watcher
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
@@ -21,7 +19,6 @@ from assay.studies.arms.brought import Here
 from assay.studies.looks import NO_PAST, Past
 from assay.studies.measure import CELL, TOGETHER, trial_of
 from assay.studies.study import Place, Planned, Question, Study, ends_badly, make_run, never
-from assay.studies.where import device_facts, named_device
 
 
 def verify(
@@ -37,7 +34,6 @@ def verify(
     grouping: bool = True,
     watcher: Watcher | None = None,
     command: str | None = None,
-    device: str | None = None,
 ) -> Run:
     """The run of the named tracks, each decided over its seeds; without a name, of those not left for request.
 
@@ -47,21 +43,18 @@ def verify(
     (a folder or URL, ``assay-runs/cells`` by default): the same call after a kill redoes only what is missing, and
     asking for more seeds adds only their cells. A cell that raises, hangs or dies makes its track an ERROR; the others
     finish. With ``grouping``, trials that a track can measure together are, which changes the time and nothing else.
-    ``device`` (cpu, cuda, mps, auto) goes to tracks that take one (``takes_device``; every claim about training made by
-    ``assay.claims`` does); the run names those that were computed on the CPU all the same.
 
     >>> verify(0, seeds=3).verdict                                        # doctest: +SKIP
     <Verdict.PASS: 'PASS'>
     """
     seed_list = seeds_of(budget, count=seeds, first=seed)
-    device = named_device(device)
     chosen = chosen_tracks(tracks, every=every)
     questions: list[Question] = []
     unplanned: dict[str, Finding] = {}
     for track in chosen:
         try:
-            questions.append(question(track, budget, seed_list, device))
-        except Exception as error:  # a track that cannot say what it wants to run is an ERROR, and the others finish
+            questions.append(question(track, budget, seed_list))
+        except FOREIGN as error:  # a track that cannot say what it wants to run is an ERROR, and the others finish
             unplanned[str(track.number)] = _unplanned(track, error)
     study = Study(tuple(questions), stop=ends_badly if fail_fast else never)
     answers = study.answer(Place(store, executor or _here(chosen), workers, grouping, watcher))
@@ -80,7 +73,7 @@ def verify(
         identity={"tracks": [t.number for t in chosen], "budget": budget, "seeds": list(seed_list)},
         command=command or f"assay verify {'--all' if every else ' '.join(map(str, tracks))} {rerun}",
         seconds=answers.seconds, budget=budget,
-        config={"budget": budget, "seeds": list(seed_list), **answers.facts, **_where(device, chosen)},
+        config={"budget": budget, "seeds": list(seed_list), **answers.facts},
     )
 
 
@@ -100,20 +93,10 @@ def _here(tracks: Iterable[Track]) -> Executor | None:
     return Here() if typed else None
 
 
-def _where(device: str | None, tracks: Iterable[Track]) -> dict[str, Any]:
-    aside = [track.name for track in tracks if not takes_device(track)]
-    facts: dict[str, Any] = device_facts(device)
-    return facts | ({"computed on the CPU": aside} if aside and device not in (None, "cpu") else {})
-
-
-def takes_device(track: Track) -> bool:
-    """Whether the trials of a track look for a device in their configuration."""
-    return bool(getattr(track.body, "takes_device", False))
-
-
-def question(track: Track, budget: Budget, seeds: tuple[int, ...], device: str | None = None) -> Question:
+def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
     """A track as a question: its trials, their cells, and its decision behind the central guards."""
-    cells, claim = plan(track, budget, seeds, device), f"track {track.name}: {track.claim}"
+    # By its name: other words or another margin are no other claim, and the ledger tells which was asked first.
+    cells, claim = plan(track, budget, seeds), f"track {track.name}"
     return Question(
         str(track.number), track.title, tuple(Planned(trial_of(cell.payload), cell) for cell in cells),
         lambda outcomes, past: [decide(track, outcomes, seeds, past.get(claim, NO_PAST))],
@@ -135,7 +118,7 @@ def trials_of(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Trial]
     return found
 
 
-def plan(track: Track, budget: Budget, seeds: Sequence[int], device: str | None = None) -> list[Cell]:
+def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
     """The cells of one track, each under a key of everything its result depends on.
 
     A track may have a method ``resources(trial)`` that returns what a cell needs to run, any of ``cpus``, ``gpus``,
@@ -150,8 +133,6 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int], device: str | None 
     siblings = getattr(track.body, "siblings", None)
     cells = []
     for trial in trials_of(track, budget, seeds):
-        if device is not None and takes_device(track):
-            trial = replace(trial, config={**trial.config, "device": device})
         payload = {
             "module": track.module,
             "track": track.number,
@@ -199,23 +180,28 @@ def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...], past: Past 
         finding = track.body.decide(outcomes)
         if not isinstance(finding, Finding):
             raise expected("decide to return a Finding", given=type(finding).__name__)
-    except Exception as error:
+    except FOREIGN as error:
+        message = printable(str(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}")
         failures = (
             *failures,
             Failure(
                 label=f"track {track.number} decide",
                 kind=type(error).__name__,
-                message=str(error),
-                traceback=traceback.format_exc(),
+                message=message,
+                traceback=printable(traceback.format_exc()),
             ),
         )
-        finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
+        finding = Finding(
+            subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {message}"
+        )
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
     controls = stats.judged_controls(track.body, outcomes)
     # Arms that are no subject of the claim (controls, floors measured once) do not decide which seeds are finished.
     aside = (*stats.control_arms(track.body), *getattr(track.body, "floors", ()))
     ran = past.ran(outcomes, arms=aside, controls=controls)
-    finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
+    finished = {outcome.trial.seed for outcome in outcomes if outcome.record is not None}
+    described = _describe(track, finding, tuple(seed for seed in seeds if seed in finished), seconds)
+    finding = stats.enforce(described, kind=track.kind, ran=ran)
     if any(outcome.trial.budget == "smoke" for outcome in outcomes):
         finding = stats.first_look(finding, kind=track.kind)
     return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})
@@ -242,7 +228,7 @@ def _unfinished(track: Track) -> Finding:
     return _describe(track, undecided, (), 0.0)
 
 
-def _unplanned(track: Track, error: Exception) -> Finding:
+def _unplanned(track: Track, error: BaseException) -> Finding:
     message = printable(f"{type(error).__name__}: {error}")
     failure = Failure(
         label=f"track {track.number} plan", kind=type(error).__name__, message=message,

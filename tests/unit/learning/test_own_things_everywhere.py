@@ -178,7 +178,7 @@ def test_a_module_brought_to_several_rules_is_one_model() -> None:
 
 def test_a_search_takes_own_task_rule_and_model_and_amounts(blobs: Any, line: Any, tmp_path: Any) -> None:
     pytest.importorskip("optuna", reason="needs the [tune] extra")
-    from assay.studies.tune import save_settings, tune
+    from assay.studies.tune import tune
 
     place = f"sqlite:///{tmp_path / 'trials.sqlite'}"
     own = tune(blobs, rule=Plain, model=net, trials=2, settings={"epochs": 1}, storage=place)
@@ -187,10 +187,6 @@ def test_a_search_takes_own_task_rule_and_model_and_amounts(blobs: Any, line: An
     best = min(t.validation for t in amounts.trials if t.validation is not None)
     assert amounts.validation == best and "target units" in amounts.told
     assert own.settings.input_noise != amounts.settings.input_noise or own.settings != amounts.settings
-    file = save_settings(tmp_path / "blobs.json", [own])
-    run = assay.bench(blobs, rules={"Plain": Plain}, model={"net": net}, seeds=3, settings=file, store=tmp_path)
-    used = run.config["settings"]["blobs"]["Plain/net"]
-    assert used["learning_rate"] == own.settings.learning_rate and used["source"].startswith("assay tune")
 
 
 # There is no accelerator here, and torch's CPU build refuses linear layers of tensors that claim to be on one; the meta
@@ -225,7 +221,6 @@ def test_every_call_takes_a_device_and_says_in_a_line_that_there_is_none(blobs: 
     calls = {
         "train": lambda d: assay.train(net(), blobs, epochs=1, seed=0, device=d),
         "bench": lambda d: assay.bench(blobs, rules=[Plain], model=net, seeds=3, device=d),
-        "verify": lambda d: assay.verify(0, seeds=3, device=d),
         "gradient": lambda d: assay.audit_gradient(net(), *batch, rule="backprop", device=d),
         "credit": lambda d: assay.audit_credit(net(), *batch, device=d),
         "stability": lambda d: assay.audit_stability(assay.models.LoopedMLP(6, 4, 2), X[:4], device=d),
@@ -239,15 +234,3 @@ def test_every_call_takes_a_device_and_says_in_a_line_that_there_is_none(blobs: 
         assert "\n" not in str(told.value), name
         with pytest.raises(InputError, match="did you mean 'cuda'"):
             call("cuda0")
-
-
-def test_a_device_goes_to_the_claims_that_take_one_and_into_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from assay.registry import registry
-    from assay.studies.verification import plan
-
-    monkeypatch.setattr(registry, "tracks", dict(registry.tracks))
-    track = assay.claims.parity(9321, "on-a-card", rule="dfa", task="digits", margin=3)
-    cells = plan(track, "quick", (42, 43, 44), "cuda")
-    assert {cell.gpus for cell in cells} == {1.0} and {cell.payload["config"]["device"] for cell in cells} == {"cuda"}
-    here = plan(track, "quick", (42, 43, 44))
-    assert {cell.gpus for cell in here} == {0.0} and not {c.key for c in cells} & {c.key for c in here}

@@ -62,21 +62,16 @@ class Chosen:
     note: str = ""
 
 
-def chosen(task: str, arm: Arm, *, own: bool = False, tuned: Mapping[str, Chosen] | None = None) -> Chosen:
+def chosen(task: str, arm: Arm, folder: Path | None = None) -> Chosen:
     """The settings of an arm on a task; where none were tuned, the defaults, and ``source`` says so.
 
-    ``tuned`` are settings by arm that come first (``read_settings``); ``own`` marks a task of the user's, whose name
-    may be that of one of ours by chance.
+    ``folder`` holds a TASK.json per task, as ``assay tune --save`` writes it; by default those of the package.
 
     >>> from assay.studies.arms.table import Arm
     >>> chosen("digits", Arm("eqprop", "mlp")).settings.gamma
     0.1
     """
-    if tuned and arm.name in tuned:
-        return tuned[arm.name]
-    if own:  # noise suits pictures with values in [0, 1]; of a user's own features nobody knows
-        return Chosen(Settings(input_noise=0.0), "default", "not tuned for this task")
-    entries = load_chosen(task)
+    entries = load_chosen(task) if folder is None else _load(folder / f"{task}.json")
     if arm.brought and "backprop/mlp" in entries:
         return Chosen(entries["backprop/mlp"].settings, "those of backprop/mlp", "not tuned for this arm")
     return entries.get(arm.name) or Chosen(Settings(), "default", "not tuned for this task")
@@ -85,10 +80,11 @@ def chosen(task: str, arm: Arm, *, own: bool = False, tuned: Mapping[str, Chosen
 @cache
 def load_chosen(task: str) -> dict[str, Chosen]:
     """All settings on file for a task, by arm name; none if the task was never tuned."""
-    path = FOLDER / f"{task}.json"
-    if not path.is_file():
-        return {}
-    return read_settings(path)
+    return _load(FOLDER / f"{task}.json")
+
+
+def _load(path: Path) -> dict[str, Chosen]:
+    return read_settings(path) if path.is_file() else {}
 
 
 def read_settings(path: Path) -> dict[str, Chosen]:

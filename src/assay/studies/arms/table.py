@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay.errors import InputError, unknown
-from assay.learning.names import RULES, spelled
+from assay.learning.names import ALL, RULES, spelled
 from assay.learning.resolve import is_path
-from assay.studies.arms.brought import LIVE, Brought, bring, fetched
+from assay.studies.arms.brought import bring
 
 MODELS: Mapping[str, str] = {
     "mlp": "EnergyMLP: layers with feedback weaker than feed-forward by gamma",
@@ -75,15 +75,16 @@ def find_arm(name: str) -> Arm:
 def arms(rules: Sequence[Any] | Mapping[str, Any], models: Sequence[Any] | Mapping[str, Any]) -> tuple[Arm, ...]:
     """Every rule on every model, each once, with the baseline of each first; ``original`` brings its own model.
 
-    A rule or model is a name, or anything ``assay.train`` takes in its place; a mapping says what to call them.
+    A rule or model is a name, or anything ``assay.train`` takes in its place; a mapping says what to call them. The
+    rule ``all`` is every name there is.
 
     >>> [arm.name for arm in arms(["eqprop", "original"], ["mlp"])]
     ['backprop/mlp', 'eqprop/mlp', 'original/looped']
     """
     asked: list[Arm] = []
-    nets = [_brought(model, label) for label, model in _labelled(models)]
-    for rule in (_brought(rule, label) for label, rule in _labelled(rules)):
-        asked += [_arm(rule, net) for net in nets]
+    for rule_label, rule in _every(_labelled(rules)):
+        for model_label, model in _labelled(models):
+            asked.append(_arm(rule, model, rule_label, model_label))
     baselines = [arm.baseline for arm in asked]
     found = tuple(dict.fromkeys([*baselines, *asked]))
     names = [arm.name for arm in found]
@@ -92,22 +93,27 @@ def arms(rules: Sequence[Any] | Mapping[str, Any], models: Sequence[Any] | Mappi
     return found
 
 
-def _arm(rule: str | Brought, model: str | Brought) -> Arm:
-    if isinstance(rule, str) and (isinstance(model, str) or spelled(rule) == "original"):
+def _arm(rule: Any, model: Any, rule_label: str | None, model_label: str | None) -> Arm:
+    if _is_name(rule) and _is_name(model):
         return find_arm(rule if spelled(rule) == "original" else f"{rule}/{model}")
-    if isinstance(model, str):
+    if _is_name(rule) and spelled(rule) == "original":
+        return find_arm(rule)
+    if _is_name(model):
         find_arm(f"backprop/{model}")  # the name exists
-        assert isinstance(rule, Brought)
-        return Arm(rule.label, model, rule.reference, relaxing=_relaxing(rule), modules=rule.modules)
-    if isinstance(rule, str):
-        return Arm(spelled(rule), model.label, None, model.reference, modules=model.modules)
-    return Arm(rule.label, model.label, rule.reference, model.reference, _relaxing(rule),
-               (*rule.modules, *model.modules))
+        made = bring(rule, label=rule_label)
+        return Arm(made.label, model, made.reference, relaxing=_relaxing(rule), modules=made.modules)
+    net = bring(model, label=model_label)
+    if _is_name(rule):
+        return Arm(spelled(rule), net.label, None, net.reference, modules=net.modules)
+    made = bring(rule, label=rule_label)
+    return Arm(made.label, net.label, made.reference, net.reference, _relaxing(rule), (*made.modules, *net.modules))
 
 
-def _brought(given: Any, label: str | None) -> str | Brought:
-    """A name as it is; anything else once, however many arms it is part of."""
-    return given if _is_name(given) else bring(given, label=label)
+def _every(asked: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
+    """The rules asked for, with every name in the place of ``all``."""
+    every: list[tuple[str | None, Any]] = [(None, name) for name in RULES]
+    return [pair for label, rule in asked
+            for pair in (every if isinstance(rule, str) and rule == ALL else [(label, rule)])]
 
 
 def _labelled(given: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | None, Any]]:
@@ -122,15 +128,9 @@ def _is_name(given: Any) -> bool:
     return isinstance(given, str) and not is_path(given)
 
 
-def _relaxing(rule: Brought) -> bool:
-    """Whether this is equilibrium propagation itself, as a class or an object; a path of the user's says otherwise."""
-    given = LIVE.get(rule.reference)
-    kind = given if isinstance(given, type) else type(given)
-    if rule.live and not kind.__module__.startswith("assay."):
-        return False
-    if not rule.live and not rule.reference.startswith("assay."):
+def _relaxing(rule: Any) -> bool:
+    if not type(rule).__module__.startswith("assay.rules") and not getattr(rule, "__module__", "").startswith("assay."):
         return False
     from assay.rules import EqProp
 
-    found = fetched(rule.reference)
-    return found is EqProp or isinstance(found, EqProp)
+    return rule is EqProp or isinstance(rule, EqProp)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from assay.engine import cell_key, content_key
 from assay.learning.controls import shuffle_labels
 from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
-from assay.studies.arms import Arm, Chosen, Settings, chosen, find_arm
+from assay.studies.arms import Arm, Settings, chosen, find_arm
 from assay.studies.arms.data import load_task
 
 QUICK_ITEMS = 10_000
@@ -58,16 +59,18 @@ class Work:
 
 def plan_task(
     task: str, arms: Sequence[Arm], *, budget: Budget, seeds: Sequence[int], overrides: Mapping[str, Any] | None = None,
-    source: Source | None = None, tuned: Mapping[str, Chosen] | None = None,
+    source: Source | None = None, settings_from: Path | None = None,
 ) -> list[Work]:
     """All work of one task: every arm at every seed, the controls of each baseline, and the floors once."""
     work = []
     for arm in arms:
-        known = chosen(task, arm, own=source is not None, tuned=tuned).settings.changed(overrides or {})
-        settings, items = _budgeted(known, task, budget)
+        # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
+        known = Settings(input_noise=0.0) if source is not None else chosen(task, arm, settings_from).settings
+        tuned = known.changed(overrides or {})
+        settings, items = _budgeted(tuned, task, budget)
         work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
         if arm == arm.baseline:
-            work += _controls(task, arm, known, seeds[:CONTROL_SEEDS])
+            work += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
     _, items = _budgeted(Settings(), task, budget)
     work.append(Work(task, FLOORS, arms[0].baseline, seeds[0], Settings(), items))
     return [replace(item, source=source) for item in work]
@@ -174,6 +177,7 @@ def measure(
 def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
     from assay.learning.answers import answered
     from assay.studies.arms.build import gradient_agreement
+    from assay.studies.arms.profile import profile
 
     record = {
         **_scores(task, result), "loss": result.final_loss,
@@ -185,9 +189,9 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         "curve": [round(epoch.validation_accuracy if task.classes else epoch.validation_error, 5)
                   for epoch in result.history],
         "gradient_agreement": gradient_agreement(built, task.train.x[:128], task.train.y[:128]),
+        **profile(built, task.train.x[:128], task.train.y[:128]).as_record(),
     }
     if hasattr(task, "returns"):
-        built.model.to("cpu")  # where environments live
         played = task.returns(built.model, episodes=EPISODES, seed=seed)
         expert = task.expert_returns(episodes=EPISODES, seed=seed)
         record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,

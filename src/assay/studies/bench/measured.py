@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from assay.errors import expected
 from assay.protocols import ACCURACY, Budget, Metric, Outcome, Outcomes, Trial
 from assay.results import Failure
-from assay.studies.arms import Chosen
 from assay.studies.bench.cells import FLOORS
 
 Claim = Literal["parity", "non-inferior", "better"]
@@ -32,12 +32,13 @@ class Measured:
     metric: Metric = ACCURACY
     claim: Claim = "parity"
     outcomes: Outcomes = field(default_factory=lambda: Outcomes(()))
-    settings: Mapping[str, Chosen] = field(default_factory=dict)
+    settings_from: Path | None = None
+    """The folder of the settings, where it is not the package's own."""
 
     @staticmethod
     def of_outcomes(
         outcomes: Outcomes, *, task: str, budget: Budget, margin: float | str, seeds: tuple[int, ...],
-        metric: Metric = ACCURACY, claim: Claim = "parity", settings: Mapping[str, Chosen] | None = None,
+        metric: Metric = ACCURACY, claim: Claim = "parity", settings_from: Path | None = None,
     ) -> Measured:
         """The outcomes of a task's trials, put where the decision looks for them.
 
@@ -45,7 +46,7 @@ class Measured:
         what chance leaves to gain.
         """
         found = Measured(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes,
-                         settings=settings or {})
+                         settings_from=settings_from)
         for outcome in outcomes:
             what = outcome.trial.arm
             found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds

@@ -228,7 +228,7 @@ def _unusual(rep: Representation | None) -> bool:
 
 def by_input(h: Tensor, batch: int) -> Tensor:
     """h as [inputs, ...]: nodes merged with the batch are taken apart; what has no batch axis is one input."""
-    if len(h) % batch:
+    if not h.ndim or len(h) % batch:
         return h.unsqueeze(0)
     return h.reshape(batch, -1, *h.shape[1:]) if len(h) > batch else h
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from assay.audits.symmetry.edges import EDGES
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.layout import Coupling
@@ -189,9 +190,10 @@ def sensitivity(subject: Subject) -> Sensitivity:
         except Exception:  # the model refuses the changed input: then it certainly reads it
             reacts[subject.input_names[place] or "input"] = tuple(subject.output_names[i] for i in subject.tested)
             continue
-        reacts[subject.input_names[place] or "input"] = tuple(
-            subject.output_names[i] for i in subject.tested if _changed(subject, i, after[i])
-        )
+        found = tuple(subject.output_names[i] for i in subject.tested if _changed(subject, i, after[i]))
+        if found or (is_continuous(leaf) and rep.parts != {EDGES}):
+            # Labels that do not matter (one species of atoms) and spare fields of edges take nothing from the others.
+            reacts[subject.input_names[place] or "input"] = found
     return Sensitivity(reacts, tuple(subject.output_names[i] for i in subject.tested), complete)
 
 
