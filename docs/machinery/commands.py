@@ -13,7 +13,7 @@ import typer
 from assay.cli import _app
 
 ROOT = Path(__file__).resolve().parents[2]
-OTHERS = {"pip", "npm", "cd", "git", "apt", "sbatch", "pytest", "export", "scp", "ssh", "mkdir"}
+OTHERS = {"pip", "npm", "cd", "git", "apt", "sbatch", "pytest", "export", "scp", "ssh", "mkdir", "head"}
 """Programs of others, which this project cannot parse."""
 
 

@@ -15,6 +15,9 @@ DURATION = re.compile(r"\d+(?:\.\d+)? (?:h \d+ min|min \d+ s|min|s|ms)\b")
 """How long it took says something about the machine only."""
 
 
+HASH = re.compile(r"\b[0-9a-f]{12,}\b")
+
+
 def differences(shown: str, printed: str) -> list[str]:
     """One line for each line that differs by more than another machine explains.
 
@@ -33,7 +36,8 @@ def same(shown: str, printed: str) -> bool:
     """Whether two lines say the same."""
     if _words(shown) != _words(printed):
         return False
-    pairs = zip(NUMBER.findall(DURATION.sub("", shown)), NUMBER.findall(DURATION.sub("", printed)), strict=True)
+    shown, printed = (HASH.sub("", DURATION.sub("", line)) for line in (shown, printed))
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
     return all(near(float(a), float(b)) for a, b in pairs)
 
 
@@ -50,5 +54,5 @@ def _lines(text: str) -> list[str]:
 
 
 def _words(line: str) -> str:
-    line = DURATION.sub("a time", line)
+    line = HASH.sub("a hash", DURATION.sub("a time", line))
     return " ".join(NUMBER.sub("#", line).split())
