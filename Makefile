@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUN    := env -u PYTHONPATH
 
-.PHONY: verify test test-slow test-lowest lint bench docs web dist fresh mutate clean
+.PHONY: verify test test-slow test-lowest lint bench docs pages web dist fresh mutate clean
 
 # Three seeds cannot confirm every claim: undecided (exit code 3) is an honest outcome here, a FAIL or ERROR is not.
 verify: $(VENV)/.installed
@@ -31,8 +31,15 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test
 	$(RUN) $(BIN)/python -m benchmarks
 
-docs: $(VENV)/.test
-	$(RUN) $(BIN)/python docs/build.py
+# The site, offline, with warnings as errors; then every link of what came out.
+docs: $(VENV)/.docs
+	$(RUN) NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(RUN) $(BIN)/python docs/machinery/links.py build/docs
+
+# Outputs and pictures of the pages, made again; minutes, and a Chromium for the pictures.
+pages: $(VENV)/.test
+	$(RUN) $(BIN)/python docs/machinery/gallery.py
+	$(RUN) $(BIN)/python docs/machinery/blocks.py README.md $$(grep -rl "<!-- output -->" docs --include=*.md)
 
 web:
 	cd web && npm ci && npm run build
@@ -59,6 +66,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.installed
 	$(PIP) -e ".[test]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(PIP) -e ".[docs]"
 	touch $@
 
 $(VENV)/.dist: $(VENV)/.installed

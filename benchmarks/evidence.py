@@ -1,20 +1,23 @@
 """How often verdicts are wrong where the truth is known: seeds x items, looks, and the bootstrap of ten values.
 
-    python benchmarks/evidence.py [--repeats 300]     # some minutes; writes docs/results/evidence.md
+    python benchmarks/evidence.py [--repeats 3000] [--records FOLDER]     # about half an hour of one core
+
+writes docs/benchmarks/evidence.md; with ``--records`` every finished setting is kept, and the same command goes on.
 
 Parity is simulated with the true gap exactly at the margin, where every PASS and every FAIL is an error. Answers of two
 arms differ on few items. A share of the items answers every seed alike; the others are drawn anew at every seed; seeds
-may also differ as a whole. Discordant items favour one arm alone, or both. All numbers are those of the library's own
-functions on drawn answers.
+may also differ as a whole. Discordant items favour one arm alone, or both. Seeds share one test set, or each draws its
+own from a pool three times as large. All numbers are those of the library's own functions on drawn answers.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 
@@ -28,8 +31,12 @@ from assay.results import Verdict
 from assay.stats.answers import Answers
 from assay.stats.crossed import crossed
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "evidence.md"
-SEEDS, ITEMS, MARGINS = (3, 10, 20), (100, 1000, 10_000), (0.01, 0.03)
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "evidence.md"
+SEEDS, ITEMS, MARGINS = (3, 5, 10, 20), (100, 1000, 10_000), (0.01, 0.03)
+OWN = {(0.01, 1000), (0.03, 100)}
+"""Margins and items at which every seed also draws a test set of its own."""
+POOL = 3
+"""How many times as large as a test set the pool is that seeds draw their own from."""
 ALPHA = 0.05
 
 
@@ -63,52 +70,84 @@ class Rates:
     power: float = 0.0
 
 
-def draw(generator: Generator, seeds: int, items: int, gap: float, margin: float, structure: Structure) -> Answers:
-    """Answers of ``seeds`` seeds to the same ``items``, with a population gap of ``gap``."""
+def draw(
+    generator: Generator, seeds: int, items: int, gap: float, margin: float, structure: Structure, *, own: bool = False
+) -> Answers:
+    """Answers of ``seeds`` seeds to the same ``items``, or to ``own`` ones, with a population gap of ``gap``."""
+    everything = POOL * items if own else items
     least = 0.03 if structure.both_sides else (0.0 if gap else margin)
     up, down = least, least - gap
-    shares = [up, down, 1 - up - down]
-    rows = np.zeros((seeds, items), dtype=np.int8)
-    fixed = int(generator.binomial(items, structure.fixed))
-    plus, minus, _ = generator.multinomial(fixed, shares)
-    rows[:, :plus], rows[:, plus : plus + minus] = 1, -1
-    for row in rows:
-        plus, minus, _ = generator.multinomial(items - fixed, shares)
-        places = fixed + generator.choice(items - fixed, plus + minus, replace=False)
-        row[places[:plus]], row[places[plus:]] = 1, -1
-        if structure.seed_spread:
-            moved = generator.normal(0.0, structure.seed_spread * margin)
-            places = generator.choice(items, int(generator.binomial(items, min(1.0, abs(moved)))), replace=False)
-            row[places[row[places] == 0]] = math.copysign(1, moved)
-    order = np.arange(items)
-    return Answers(tuple(range(seeds)), tuple(rows), (order,) * seeds)
+    chances = generator.random((seeds, everything), dtype=np.float32)
+    fixed = int(generator.binomial(everything, structure.fixed))
+    chances[:, :fixed] = chances[0, :fixed]
+    rows = (chances < up).astype(np.int8) - (chances >= 1 - down)
+    if structure.seed_spread:
+        moved = generator.normal(0.0, structure.seed_spread * margin, (seeds, 1))
+        places = generator.random((seeds, everything), dtype=np.float32) < np.abs(moved)
+        rows = np.where(places & (rows == 0), np.sign(moved).astype(np.int8), rows)
+    if not own:
+        return Answers(tuple(range(seeds)), tuple(rows), (np.arange(items),) * seeds)
+    seen = tuple(generator.choice(everything, items, replace=False) for _ in range(seeds))
+    return Answers(tuple(range(seeds)), tuple(row[each] for row, each in zip(rows, seen, strict=True)), seen)
 
 
-def rates(seeds: int, items: int, margin: float, structure: Structure, *, repeats: int, seed: int) -> Rates:
+def rates(
+    seeds: int, items: int, margin: float, structure: Structure, *, repeats: int, seed: int, own: bool = False
+) -> Rates:
     """False verdicts at the margin and power at a gap of 0."""
     generator = np.random.default_rng(seed)
     quantile = float(special.stdtrit(seeds - 1, 1 - ALPHA))
     found = Rates()
     for _ in range(repeats):
-        one = crossed(draw(generator, seeds, items, -margin, margin, structure))
+        one = crossed(draw(generator, seeds, items, -margin, margin, structure, own=own))
         reach, distance = quantile * math.sqrt(one.over_seeds), one.mean + margin
         found.seeds_pass += distance > reach and margin - one.mean > reach
         found.seeds_fail += distance < -reach
         half = one.half(-margin, ALPHA)
         found.crossed_pass += distance > half and margin - one.mean > one.half(margin, ALPHA)
         found.crossed_fail += distance < -half
-        healthy = crossed(draw(generator, seeds, items, 0.0, margin, structure))
+        healthy = crossed(draw(generator, seeds, items, 0.0, margin, structure, own=own))
         found.power += all(abs(healthy.mean - edge) > healthy.half(edge, ALPHA) for edge in (-margin, margin))
-    return Rates(*(value / repeats for value in vars(found).values()))
+    return Rates(*(float(value) / repeats for value in vars(found).values()))
 
 
-def seeds_by_items(repeats: int) -> Iterator[tuple[float, int, int, dict[Structure, Rates]]]:
-    """Every margin, number of items and number of seeds, with the rates of every structure."""
-    for number, (margin, items, seeds) in enumerate(product(MARGINS, ITEMS, SEEDS)):
-        yield margin, items, seeds, {
-            structure: rates(seeds, items, margin, structure, repeats=repeats, seed=100 * number + k)
-            for k, structure in enumerate(STRUCTURES)
-        }  # fmt: skip
+@dataclass(frozen=True)
+class Setting:
+    """A size of experiment, with the rates of every structure in the order of ``STRUCTURES``."""
+
+    margin: float
+    items: int
+    seeds: int
+    own: bool
+    by: tuple[Rates, ...]
+
+    def worst(self, name: str) -> float:
+        """The largest of a rate over the structures."""
+        return float(max(getattr(rate, name) for rate in self.by))
+
+    @property
+    def size(self) -> str:
+        """For the page."""
+        return f"{100 * self.margin:g} pp, {self.items:,} items, {self.seeds} seeds"
+
+
+def settings(repeats: int, *, own: bool, records: Path | None) -> Iterator[Setting]:
+    """Every margin, number of items and number of seeds; those in ``records`` are read, the others written there."""
+    for number, (margin, items, seeds) in enumerate(product(MARGINS, ITEMS[:2] if own else ITEMS, SEEDS)):
+        if own and (margin, items) not in OWN:
+            continue
+        kept = records / f"{repeats}-{'own' if own else 'one'}-{margin}-{items}-{seeds}.json" if records else None
+        if kept is not None and kept.exists():
+            by = tuple(Rates(**each) for each in json.loads(kept.read_text(encoding="utf-8")))
+        else:
+            by = tuple(
+                rates(seeds, items, margin, structure, repeats=repeats, seed=100 * number + k, own=own)
+                for k, structure in enumerate(STRUCTURES)
+            )
+            if kept is not None:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps([asdict(each) for each in by]), encoding="utf-8")
+        yield Setting(margin, items, seeds, own, by)
 
 
 def looks(repeats: int) -> list[tuple[str, float, float]]:
@@ -153,12 +192,9 @@ def bootstraps(repeats: int) -> list[tuple[str, float, float, float]]:
     return rows
 
 
-def page(repeats: int, table: list[tuple[float, int, int, dict[Structure, Rates]]]) -> str:
+def page(repeats: int, shared: list[Setting], own: list[Setting]) -> str:
     """The committed page."""
-    rows = [(rate.crossed_pass, m, i, s, structure) for m, i, s, by in table for structure, rate in by.items()]
-    worst = max(rows, key=lambda row: row[0])
     error = math.sqrt(ALPHA * (1 - ALPHA) / repeats)
-    every = [rate.crossed_pass for *_, by in table for rate in by.values()]
     lines = [
         "# Evidence, simulated",
         "",
@@ -167,33 +203,31 @@ def page(repeats: int, table: list[tuple[float, int, int, dict[Structure, Rates]
         "## Seeds x items",
         "",
         f"Parity with the true gap exactly at the margin: every PASS and every FAIL is an error. {len(STRUCTURES)} "
-        f"structures of the answers, {repeats} experiments each (standard error of 5 %: {error:.1%}). Shown is the "
+        f"structures of the answers, {repeats:,} experiments each (standard error of 5 %: {error:.1%}). Shown is the "
         "worst structure; power (the chance of a PASS at a true gap of 0) from the worst structure to the best.",
         "",
-        "| margin | items | seeds | seeds alone: false PASS | false FAIL | crossed: false PASS | false FAIL | power |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for margin, items, seeds, by in table:
-        tops = [max(getattr(rate, name) for rate in by.values())
-                for name in ("seeds_pass", "seeds_fail", "crossed_pass", "crossed_fail")]  # fmt: skip
-        powers = sorted(rate.power for rate in by.values())
-        cells = " | ".join(f"{value:.1%}" for value in tops)
-        lines.append(f"| {100 * margin:g} pp | {items:,} | {seeds} | {cells} | {powers[0]:.0%} to {powers[-1]:.0%} |")
-    lines += [
+        *_table(shared),
         "",
-        f"Over all {len(every)} settings the crossed test passes {np.mean(every):.1%} on average and {worst[0]:.1%} at "
-        f"worst ({100 * worst[1]:g} pp, {worst[2]:,} items, {worst[3]} seeds, {worst[4].name}); the largest of "
-        f"{len(every)} rates of exactly 5 % would be about {_largest(len(every), repeats):.1%}. A hundred items cannot "
-        "show a margin of three points: the honest power there is 0.",
+        _summary(shared, repeats),
         "",
         "### Power at a true gap of 0, by structure (10 seeds)",
         "",
-        "| structure | " + " | ".join(f"{100 * m:g} pp, {i:,} items" for m, i, s, _ in table if s == 10) + " |",
-        "|---|" + "---|" * sum(s == 10 for *_, s, _ in table),
+        "| structure | " + " | ".join(f"{100 * s.margin:g} pp, {s.items:,} items" for s in _ten(shared)) + " |",
+        "|---|" + "---|" * len(_ten(shared)),
     ]
-    for structure in STRUCTURES:
-        cells = " | ".join(f"{by[structure].power:.0%}" for *_, s, by in table if s == 10)
-        lines.append(f"| {structure.name} | {cells} |")
+    for k, structure in enumerate(STRUCTURES):
+        lines.append(f"| {structure.name} | " + " | ".join(f"{s.by[k].power:.0%}" for s in _ten(shared)) + " |")
+    lines += [
+        "",
+        "### Test sets of their own",
+        "",
+        f"Every seed draws its test items from a pool {POOL} times as large; an item that two seeds saw is known to be "
+        "one.",
+        "",
+        *_table(own),
+        "",
+        _summary(own, repeats),
+    ]
     lines += ["", "## Looks", "", "False parities of paired t tests at the margin, 100,000 experiments.", "",
               "| looks | each at 5 % | alpha spent |", "|---|---|---|"]  # fmt: skip
     lines += [f"| {name} | {naive:.1%} | {spent:.1%} |" for name, naive, spent in looks(100_000)]
@@ -201,6 +235,38 @@ def page(repeats: int, table: list[tuple[float, int, int, dict[Structure, Rates]
     lines += ["| distribution | BCa | studentised (`bootstrap_interval`) | t (`mean_interval`) |", "|---|---|---|---|"]
     lines += [f"| {name} | {a:.1%} | {b:.1%} | {c:.1%} |" for name, a, b, c in bootstraps(1000)]
     return "\n".join(lines) + "\n"
+
+
+def _ten(found: list[Setting]) -> list[Setting]:
+    return [setting for setting in found if setting.seeds == 10]
+
+
+def _table(found: list[Setting]) -> list[str]:
+    """One row per size of experiment."""
+    lines = [
+        "| margin | items | seeds | seeds alone: false PASS | false FAIL | crossed: false PASS | false FAIL | power |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for s in found:
+        names = ("seeds_pass", "seeds_fail", "crossed_pass", "crossed_fail")
+        tops = " | ".join(f"{s.worst(name):.1%}" for name in names)
+        powers = sorted(rate.power for rate in s.by)
+        size = f"{100 * s.margin:g} pp | {s.items:,} | {s.seeds}"
+        lines.append(f"| {size} | {tops} | {powers[0]:.0%} to {powers[-1]:.0%} |")
+    return lines
+
+
+def _summary(found: list[Setting], repeats: int) -> str:
+    """The mean and the largest rate of false PASSes, beside what the largest would be were all of them 5 %."""
+    rows = [(rate.crossed_pass, s.size, structure.name)
+            for s in found for structure, rate in zip(STRUCTURES, s.by, strict=True)]  # fmt: skip
+    worst, size, structure = max(rows)
+    over, average = sum(rate > ALPHA for rate, *_ in rows), np.mean([rate for rate, *_ in rows])
+    return (
+        f"Over all {len(rows)} settings the crossed test passes falsely {average:.1%} of the time on average and "
+        f"{worst:.1%} at worst ({size}: {structure}); {over} of the {len(rows)} rates are above 5 %, and the largest "
+        f"of {len(rows)} rates of exactly 5 % would be about {_largest(len(rows), repeats):.1%}."
+    )
 
 
 def _largest(count: int, repeats: int) -> float:
@@ -211,13 +277,15 @@ def _largest(count: int, repeats: int) -> float:
 def main() -> None:
     """Simulate and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=300)
-    repeats = parser.parse_args().repeats
-    began, table = time.process_time(), []
-    for row in seeds_by_items(repeats):
-        table.append(row)
-        print(f"{100 * row[0]:g} pp, {row[1]} items, {row[2]} seeds: {time.process_time() - began:.0f} s", flush=True)
-    PAGE.write_text(page(repeats, table), encoding="utf-8")
+    parser.add_argument("--repeats", type=int, default=3000)
+    parser.add_argument("--records", type=Path, help="keep finished settings here and go on from them")
+    asked = parser.parse_args()
+    began, found = time.process_time(), {False: list[Setting](), True: list[Setting]()}
+    for own in (False, True):
+        for setting in settings(asked.repeats, own=own, records=asked.records):
+            found[own].append(setting)
+            print(f"{setting.size}{', own' * own}: {time.process_time() - began:.0f} s", flush=True)
+    PAGE.write_text(page(asked.repeats, found[False], found[True]), encoding="utf-8")
     print(f"{PAGE.name} written, {time.process_time() - began:.0f} s of processor time")
 
 

@@ -102,6 +102,7 @@ def write_page(given: argparse.Namespace) -> None:
     runs = [load_run(path) for path in given.runs] or [Run.model_validate(content) for content in kept]
     lines = ["# Benchmark results", "", "Written by `python benchmarks/tasks.py page`; do not edit. What the columns "
              "mean: [the benchmark](../guides/benchmark.md). All numbers are in [bench.json](bench.json).", "",
+             "![Verdicts and intervals, task by task](../images/gallery/results-benchmark.png)", "",
              *glance(runs), ""]
     notes: dict[str, str] = {}
     for found in runs:

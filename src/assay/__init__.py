@@ -38,6 +38,7 @@ _HOMES = {
     "audit_stability": "assay.audits.equilibrium.stability",
     "audit_kernel": "assay.audits.equilibrium.kernel",
     "audit_gradient": "assay.audits.equilibrium.gradient",
+    "audit_inference": "assay.audits.equilibrium.inference",
     "audit_memory": "assay.audits.equilibrium.memory",
     "Symmetry": "assay.symmetry",
     "Backprop": "assay.rules",

@@ -24,15 +24,25 @@ class Settings:
     """What a command needs to know besides its arguments; None means the command's own default."""
 
     budget: Budget = "quick"
+    """smoke, quick, standard or full: how many seeds, and how long each trains."""
     seeds: int | None = None
+    """Number of seeds; the budget's own number if it is not given."""
     seed: int = 42
+    """The first seed; the others are drawn from it."""
     workers: int | None = None
+    """Cells that run at once; as many as there are cores if it is not given."""
     out: str | None = None
+    """Folder of the report; ``assay-runs/ID`` if it is not given."""
     data: str | None = None
+    """Folder of the datasets; ``~/.cache/assay/data`` if it is not given."""
     engine: str = "local"
+    """local or ray: what runs the cells."""
     address: str | None = None
+    """Address of the Ray cluster; one is started here if it is not given."""
     store: str | None = None
+    """Folder or address of finished cells; ``cells`` in the folder of the report if it is not given."""
     plugins: tuple[str, ...] = ()
+    """Modules with claims of your own, imported before a command looks a claim up."""
     trust: tuple[str, ...] = ()
     """Names of others whose stored cells are used: their keys lie in ``~/.config/assay/keys``."""
 

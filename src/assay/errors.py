@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+FOREIGN = (Exception, SystemExit)
+"""What code that is not ours may raise; a track that calls ``sys.exit`` must not end the command with a code of its
+choice."""
+
 
 class AssayError(Exception):
     """An error a user can act on: shown as one line, never as a traceback."""

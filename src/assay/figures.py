@@ -52,10 +52,14 @@ class Reference(Frozen):
 
 
 class Panel(Frozen):
-    """One small picture of numbers among others: an image, a feature map, a difference."""
+    """One small picture of numbers among others: an image, a feature map, a difference.
+
+    Panels that name the same ``scale`` are coloured alike.
+    """
 
     name: str
     grid: tuple[tuple[float, ...], ...]
+    scale: str = ""
 
 
 class Figure(Frozen):
@@ -63,7 +67,7 @@ class Figure(Frozen):
 
     ``xy`` draws ``series``; ``slopes`` draws one line per seed between the arms named in ``categories``; ``heatmap``
     draws ``grid`` (rows by ``row_names``, columns by ``categories``), with a word of ``notes`` in each cell and the
-    values beyond ``margin`` on either side of 0 framed; ``panels`` shows pictures beside each other on one grey scale.
+    values beyond ``margin`` on either side of 0 framed; ``panels`` shows pictures beside each other.
     ``categories`` name integer x positions. On a logarithmic axis an exact zero has a place of its own at the end.
     """
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from assay.errors import InputError, expected, unknown
+from assay.errors import FOREIGN, InputError, expected, unknown
 from assay.protocols import TrackBody
 from assay.results import Failure
 
@@ -128,7 +128,7 @@ class Registry:
     def _import(self, name: str, module: str) -> None:
         try:
             importlib.import_module(module.partition(":")[0])
-        except Exception as error:
+        except FOREIGN as error:
             self.broken[name] = Failure(
                 label=f"plugin {name}",
                 kind=type(error).__name__,

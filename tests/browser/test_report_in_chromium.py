@@ -409,3 +409,18 @@ def test_zooming_never_ends_in_a_blank_plot(browser: Any, rich_page: str) -> Non
             chart,
         )
         assert inside, chart
+
+
+def test_paper_keeps_the_columns_of_every_table(browser: Any, rich_page: str) -> None:
+    browser.open(rich_page, width=690)
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    browser.unfold()
+    table = "document.querySelector('#f1 table.measured')"
+    assert browser.run(f"return getComputedStyle({table}.tHead).display") == "table-header-group"
+    tops = browser.run(f"return [...{table}.tBodies[0].rows[0].cells].map(c => c.getBoundingClientRect().top)")
+    assert len(tops) == 6 and max(tops) - min(tops) < 2, "the cells of a row stand beside each other"
+    wide = browser.run(
+        "return [...document.querySelectorAll('.finding table')].filter(t => t.getBoundingClientRect().width > 700)"
+        ".map(t => t.textContent.slice(0, 60))"
+    )
+    assert wide == []

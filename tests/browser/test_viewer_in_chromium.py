@@ -84,13 +84,34 @@ def test_a_run_opens_from_the_list_and_leads_back(browser: Any, address: str) ->
     wait(lambda: browser.all(".list"))
 
 
-def test_trends_draw_each_claim_over_the_revisions(browser: Any, address: str) -> None:
+def test_trends_are_a_matrix_with_a_picture_on_demand(browser: Any, address: str) -> None:
     browser.open(address + "trends")
-    assert browser.one(".trend h2").text == "EqProp against backprop"
-    steps = [item.text.split("\n")[0] for item in browser.one(".steps").find_elements("css selector", "li")]
-    assert steps == ["PASS", "FAIL", "PASS"] and browser.all(".trend .chart")
+    row = browser.one(".matrix tbody tr")
+    assert row.find_element("css selector", "th").text.startswith("EqProp against backprop")
+    cells = row.find_elements("css selector", "td .unseen")
+    assert [cell.get_attribute("textContent") for cell in cells] == ["PASS", "FAIL", "PASS"]
+    assert not browser.one(".trends .chart").is_displayed(), "pictures wait until they are asked for"
+    row.find_element("css selector", "td:last-child a").click()
+    wait(lambda: browser.one(".trends .chart").is_displayed())
+    top = browser.run("return document.querySelector('.picture[open] figure').getBoundingClientRect().top")
+    assert -1 <= top <= 100 or browser.run("return scrollY + innerHeight >= document.body.scrollHeight - 2")
     assert browser.console() == []
     browser.picture("viewer-trends", height=2400)
+
+
+@pytest.mark.parametrize("page", ["", "trends", "compare?run=first&run=third"])
+def test_no_page_of_the_viewer_is_wider_than_a_phone(browser: Any, address: str, page: str) -> None:
+    browser.open(address + page, width=390)
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    browser.picture(f"viewer-phone-{page.partition('?')[0] or 'list'}", height=2400)
+
+
+def test_a_comparison_on_a_phone_shows_from_and_to_at_once(browser: Any, address: str) -> None:
+    browser.open(address + "compare?run=first&run=third", width=390)
+    right = browser.run(
+        "return Math.max(...[...document.querySelectorAll('.verdicts td')].map(d => d.getBoundingClientRect().right))"
+    )
+    assert right <= 390
 
 
 def test_a_running_verification_is_followed_until_it_ends(browser: Any, address: str, folder: Path, rich: Run) -> None:

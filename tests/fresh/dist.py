@@ -20,7 +20,7 @@ OWN = ("assay/", "assay_ml.py", "assay_pytest.py")
 """What the wheel may put into site-packages, its own metadata apart."""
 NEEDED = (
     "README.md", "LICENSE", "CITATION.cff", "SECURITY.md", "Makefile", "constraints.txt", ".ci/run",
-    "tests/conftest.py", "docs/index.md",
+    "tests/conftest.py", "docs/index.md", "mkdocs.yml",
 )
 """What somebody needs to build and test from the sdist."""
 

@@ -75,6 +75,45 @@ def test_cells_that_were_there_before_any_plan_are_not_fixed_beforehand(tmp_path
     assert run(9110, tmp_path, seeds=20).evidence is Evidence.DIRECTIONAL
 
 
+def test_a_margin_moved_after_the_seeds_were_seen_is_told(tmp_path, monkeypatch):
+    import toy_tracks
+
+    monkeypatch.setattr(toy_tracks.Parity, "margin", 0.05)
+    assert run(9110, tmp_path, seeds=20).verdict is INCONCLUSIVE
+    monkeypatch.undo()
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    moved = run(9110, tmp_path, seeds=20)
+    assert (moved.verdict, moved.evidence) == (PASS, Evidence.DIRECTIONAL)
+    assert any(check.name == "asked beforehand" and "0.05" in check.reason for check in moved.checks)
+
+
+def test_a_decision_that_breaks_off_after_all_was_seen_is_a_look(tmp_path, monkeypatch):
+    import toy_tracks
+
+    def unlucky(self, outcomes):
+        raise ValueError("unlucky seeds")
+
+    monkeypatch.setattr(toy_tracks.Parity, "decide", unlucky)
+    assert run(9110, tmp_path, seeds=20, seed=1).verdict is Verdict.ERROR
+    monkeypatch.undo()
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    shopped = run(9110, tmp_path, seeds=20, seed=500)
+    assert any("Root seeds tried before without a PASS: 1." in text for text in shopped.limitations)
+
+
+@pytest.mark.parametrize("method", ["trials", "decide", "resources"])
+def test_a_track_that_leaves_the_process_is_an_error_and_the_others_finish(tmp_path, monkeypatch, method):
+    import toy_tracks
+
+    def leave(self, *given):
+        raise SystemExit(0)
+
+    monkeypatch.setattr(toy_tracks.Lone, method, leave, raising=False)
+    found = verify(9111, 9110, store=tmp_path, workers=1, seeds=3).findings
+    assert found[0].verdict is Verdict.ERROR and "SystemExit" in found[0].reason
+    assert found[1].verdict is not Verdict.ERROR
+
+
 @pytest.mark.parametrize("seeds", [99_999_999_999, 0, -1])
 def test_a_number_of_seeds_nobody_can_run_is_one_line(tmp_path, seeds):
     from assay.errors import InputError

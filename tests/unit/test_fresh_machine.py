@@ -16,7 +16,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "egnn_pytorch": "egnn-pytorch"}
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "egnn_pytorch": "egnn-pytorch", "griffe": "mkdocstrings"}
 """Where the name of the import is not the name of the distribution."""
 
 
@@ -87,7 +87,7 @@ def test_an_import_that_nothing_installs_is_named(source: str, missing: set[str]
 
 def test_the_makefile_installs_the_extras_that_the_tests_and_the_tracks_need() -> None:
     assert re.findall(r"\$\(PIP\)\s+(.*)", MAKEFILE) [:2] == ['-e ".[control]"', '-e ".[test]"']
-    assert {"e3nn", "pillow", "ray", "optuna", "gymnasium", "markdown"} <= declared("test", PROJECT)
+    assert {"e3nn", "pillow", "ray", "optuna", "gymnasium", "mkdocs-material"} <= declared("test", PROJECT)
 
 
 def test_ci_is_a_new_machine_that_follows_the_readme() -> None:

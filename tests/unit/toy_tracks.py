@@ -102,6 +102,7 @@ class Parity:
     """A gap drawn by the seed, with a spread that ten seeds resolve and three do not; controls are run."""
 
     spread: ClassVar[float] = 0.7
+    margin: ClassVar[float] = 1.0
     controls: ClassVar = (known_good("control: same", "gap"), known_bad("control: shifted", "gap"))
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
@@ -114,7 +115,7 @@ class Parity:
 
     def decide(self, outcomes: Outcomes) -> Finding:
         seeds, gaps = tuple(sorted(outcomes.arm("gap"))), outcomes.values("gap", "gap")
-        decision = stats.parity(gaps, [0.0] * len(gaps), margin=1.0, seeds=seeds)
+        decision = stats.parity(gaps, [0.0] * len(gaps), margin=self.margin, seeds=seeds)
         return Finding(
             subject="toy", claim="", verdict=decision.verdict, reason=decision.reason, headline="gap",
             measurements=(decision.measurement,),

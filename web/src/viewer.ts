@@ -13,7 +13,7 @@ const EVERY = 1000;
 
 theme();
 for (const part of [sortableTables, scrollers, hover, zoom]) part();
-for (const part of [filter, choose, follow]) part();
+for (const part of [filter, choose, follow, pictures]) part();
 
 function filter(): void {
   const search = one<HTMLInputElement>("#search");
@@ -29,8 +29,14 @@ function filter(): void {
       row.hidden = !(fits && (row.textContent ?? "").toLowerCase().includes(wanted));
       count += Number(!row.hidden);
     }
+    for (const section of all<HTMLElement>(".kind")) section.hidden = !all<HTMLElement>("tbody tr", section).some((row) => !row.hidden);
+    one(".nothing")?.toggleAttribute("hidden", count > 0 || rows.length === 0);
     shown.textContent = `${count} of ${rows.length} runs`;
   };
+  one("#again")?.addEventListener("click", () => {
+    search.value = verdict.value = "";
+    apply();
+  });
   search.addEventListener("input", apply);
   verdict.addEventListener("change", apply);
   one(".js")?.removeAttribute("hidden");
@@ -87,4 +93,22 @@ function update(section: HTMLElement, run: Running): void {
     const state = states[index];
     if (state) state.textContent = `${track.done}/${track.total} · ${track.state}`;
   });
+}
+
+/** A link to a folded picture opens it first. */
+function pictures(): void {
+  document.body.classList.add("scripted");
+  const reveal = (): void => {
+    const target = location.hash ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
+    const owner = target?.closest("details");
+    if (!owner) return;
+    owner.open = true;
+    target?.scrollIntoView();
+  };
+  window.addEventListener("hashchange", reveal);
+  document.addEventListener("click", (event) => {
+    const link = (event.target as Element).closest?.<HTMLAnchorElement>('a[href^="#"]');
+    if (link && link.hash === location.hash) reveal();
+  });
+  reveal();
 }

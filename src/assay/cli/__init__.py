@@ -52,8 +52,22 @@ def main() -> None:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"{message}\n")
+    from assay.cli.common import clean
+
+    sys.stderr.write(f"{_wrapped(clean(message))}\n")
     raise SystemExit(code) from None
+
+
+def _wrapped(message: str) -> str:
+    """A message as wide as the terminal; as it is when nobody looks."""
+    import shutil
+    import textwrap
+
+    if not sys.stderr.isatty():
+        return message
+    width = max(40, shutil.get_terminal_size().columns)
+    fill = textwrap.TextWrapper(width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False).fill
+    return "\n".join(fill(line) for line in message.split("\n"))
 
 
 def _app() -> typer.Typer:
@@ -119,12 +133,14 @@ def _app() -> typer.Typer:
     app.command("tune", cls=ManyValues, rich_help_panel=rules)(tune.tune_command)
     app.command("reproduce", cls=reproduce.ReproduceCommand, rich_help_panel=rules)(reproduce.reproduce_command)
     app.add_typer(data.data_app, name="data", rich_help_panel=rules)
-    audit = group("Audit your own model: symmetry, same, dependence, credit, gradient, stability, memory, kernel.")
+    audit = group("Audit your own model: symmetry, same, dependence, credit, gradient, inference, stability, memory, "
+                  "kernel.")
     audit.command("symmetry", cls=Command)(audit_symmetry.audit_symmetry)
     audit.command("same", cls=Command)(audit_same.audit_same)
     audit.command("dependence", cls=Command)(audit_dependence.audit_dependence)
     audit.command("credit", cls=Command)(audit_credit.audit_credit)
     audit.command("gradient", cls=Command)(audit_equilibrium.audit_gradient)
+    audit.command("inference", cls=Command)(audit_equilibrium.audit_inference)
     audit.command("stability", cls=Command)(audit_equilibrium.audit_stability)
     audit.command("memory", cls=Command)(audit_equilibrium.audit_memory)
     audit.command("kernel", cls=Command)(audit_equilibrium.audit_kernel)

@@ -76,6 +76,7 @@ def run(
     """The finding for a model and data named on the command line."""
     from assay.audits.credit import audit_credit as audit
     from assay.cli import credit_inputs as inputs
+    from assay.cli.paths import as_module_path
     from assay.cli.subjects import learning_rule, module
     from assay.errors import expected
     from assay.studies.baselines import train_baselines
@@ -93,7 +94,8 @@ def run(
     baselines = None
     if epochs:
         baselines = train_baselines(
-            model, data, rule=rule, blocks=blocks, epochs=epochs, seeds=range(seed, seed + seeds)
+            as_module_path(model), data, rule=as_module_path(rule), blocks=blocks, epochs=epochs,
+            seeds=range(seed, seed + seeds),
         )
     found = audit(subject, x, y, rule=learning, baselines=baselines, blocks=blocks, seed=seed, subject=model)
     command = rerun(
@@ -109,4 +111,7 @@ def run(
         samples=samples,
         seed=seed,
     )
-    return found.model_copy(update={"rerun": command})
+    told = found.limitations
+    if weights is None:
+        told = (f"No --weights: the weights are those that {model} makes, untrained unless it loads some.", *told)
+    return found.model_copy(update={"rerun": command, "limitations": told})

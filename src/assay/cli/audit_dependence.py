@@ -8,6 +8,7 @@ import typer
 
 from assay.cli.finish import finish, rerun
 from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.samples import SamplePath, Shape, sample_of
 from assay.cli.subjects import load, make, module
 
 if TYPE_CHECKING:
@@ -19,9 +20,8 @@ def audit_dependence(
     depends: Annotated[
         str, typer.Option(help="pkg.module:name of a declaration (dep.causal(), ...), or: causal, rows.")
     ],
-    sample: Annotated[
-        str | None, typer.Option(help="pkg.module:name of example inputs; by default `sample` beside the model.")
-    ] = None,
+    sample: SamplePath = None,
+    shape: Shape = None,
     call: Annotated[
         str | None, typer.Option(help="pkg.module:name of call(model, inputs), if model(inputs) is not enough.")
     ] = None,
@@ -29,18 +29,21 @@ def audit_dependence(
     out: OneReport = None,
 ) -> None:
     """Which outputs depend on which inputs, and is that as declared? The first leaking module is named."""
-    finding = run(model, depends, sample=sample, call=call, seed=seed)
+    finding = run(model, depends, sample=sample, shape=shape, call=call, seed=seed)
     finish(finding, out)
 
 
-def run(model: str, depends: str, *, sample: str | None = None, call: str | None = None, seed: int = 0) -> Finding:
+def run(
+    model: str, depends: str, *, sample: str | None = None, shape: str | None = None, call: str | None = None,
+    seed: int = 0,
+) -> Finding:
     """The finding for a model and a declaration named on the command line."""
     from assay.audits.dependence import audit_dependence as audit
 
-    data = load(sample if sample is not None else f"{model.partition(':')[0]}:sample")
+    data = sample_of(sample, shape, model)
     how = None if call is None else load(call)
     found = audit(module(model), data, _declared(depends), seed=seed, call=how, name=model)
-    again = rerun("dependence", model, depends=depends, sample=sample, call=call, seed=seed)
+    again = rerun("dependence", model, depends=depends, sample=sample, shape=shape, call=call, seed=seed)
     return found.model_copy(update={"rerun": again})
 
 

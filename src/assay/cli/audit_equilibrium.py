@@ -1,4 +1,4 @@
-"""assay audit gradient, stability, memory and kernel: the audits of learning rules and relaxations, by import path."""
+"""assay audit gradient, inference, stability, memory and kernel: audits of rules and relaxations, by import path."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from assay.cli.finish import finish, rerun
 from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.samples import sample_place
 from assay.cli.subjects import learning_rule, load, make, module
 from assay.errors import expected
 
@@ -45,6 +46,26 @@ def audit_gradient(
     learning = _rule(rule, built, beta, nudge, seed)
     finding = audit(built, x, y, rule=learning, seed=seed, limit=limit, subject=model)
     _finish(finding, rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed), out)
+
+
+def audit_inference(
+    model: ModelPath,
+    sample: Sample = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of inference (default: the form's own).")] = None,
+    rate: Annotated[float | None, typer.Option(help="Rate of inference (default: the form's own).")] = None,
+    beta: Annotated[float, typer.Option(help="Weight of the loss in the energy.")] = 1.0,
+    form: Annotated[str, typer.Option(help="states, errors or fixed.")] = "states",
+    out: OneReport = None,
+) -> None:
+    """Is this predictive coding at the settings used, or backprop scaled layer by layer?"""
+    from assay.audits.equilibrium.inference import audit_inference as audit
+    from assay.rules import PredictiveCoding
+
+    x, y = _pair(model, sample)
+    chosen: Any = form
+    finding = audit(module(model), x, y, rule=PredictiveCoding(chosen, steps, rate, beta), subject=model)
+    again = rerun("inference", model, sample=sample, steps=steps, rate=rate, beta=beta, form=form)
+    _finish(finding, again, out)
 
 
 def audit_stability(
@@ -110,7 +131,9 @@ def _named(rule: str, beta: float, nudge: str) -> dict[str, Any]:
 def _loaded(model: str, sample: str | None) -> Any:
     from torch import Tensor
 
-    path = sample if sample is not None else f"{model.partition(':')[0]}:sample"
+    path = sample if sample is not None else sample_place(model)
+    if path is None:
+        raise expected("example inputs", given=f"no `sample` beside {model}", do="write one there or pass --sample")
     return make(path, Tensor, tuple, list)
 
 

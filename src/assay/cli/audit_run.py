@@ -15,12 +15,18 @@ def audit_run_command(
     rerun: Annotated[str, typer.Option(help="Share of the cells to compute again: 5%, 0.05, or 0 for none.")] = "5%",
     seed: Annotated[int | None, typer.Option(help="Seed of the sample; drawn anew by default.")] = None,
     store: Cells = None,
+    trust: Annotated[
+        list[str] | None, typer.Option(help="Name of a key in ~/.config/assay/keys whose cells count as signed.")
+    ] = None,
     workers: Workers = None,
     engine: Engine = None,
     address: Address = None,
     out: Report = None,
 ) -> None:
     """Audit a run: decide every finding again from its cells, compute a sample of them again, report each difference.
+
+    A run of somebody else's needs no key: what an unknown key has signed is read and doubted until it was computed
+    again. The run and its store are left as they are.
 
     Exit code: 0 everything holds, 1 something does not, 3 something could not be checked.\n
     assay audit-run assay-runs/20260101-120000-abc123 --rerun 10%
@@ -35,7 +41,10 @@ def audit_run_command(
     from assay.studies.study import DEFAULT_ROOT, command_line
 
     share = _share(rerun)
-    chosen = settings(workers=workers, engine=engine, address=address, store=store, out=str(out) if out else None)
+    chosen = settings(
+        workers=workers, engine=engine, address=address, store=store, out=str(out) if out else None,
+        trust=tuple(trust) if trust else None,
+    )
     modules = [track.module for track in registry.ordered()]
     executor = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address, modules=modules)
     folder = Path(chosen.out) if chosen.out else None

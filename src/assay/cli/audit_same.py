@@ -8,20 +8,20 @@ import typer
 
 from assay.cli.finish import finish, rerun
 from assay.cli.options import OneReport, RootSeed
+from assay.cli.samples import SamplePath, Shape, sample_of
 from assay.cli.subjects import load, make
 
 if TYPE_CHECKING:
     from assay.results import Finding
 
-Path = Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")]
+Path = Annotated[str, typer.Argument(help="pkg.module:name or file.py:name of an nn.Module, or of what makes one.")]
 
 
 def audit_same(
     reference: Path,
     candidate: Path,
-    sample: Annotated[
-        str | None, typer.Option(help="pkg.module:name of example inputs; by default `sample` beside the reference.")
-    ] = None,
+    sample: SamplePath = None,
+    shape: Shape = None,
     budget: Annotated[
         float | None, typer.Option(help="Largest relative error you accept; default: rounding only.")
     ] = None,
@@ -33,7 +33,8 @@ def audit_same(
     out: OneReport = None,
 ) -> None:
     """Does the candidate compute what the reference computes? The first module that differs is named."""
-    finding = run(reference, candidate, sample=sample, budget=budget, gradients=gradients, call=call, seed=seed)
+    finding = run(reference, candidate, sample=sample, shape=shape, budget=budget, gradients=gradients, call=call,
+                  seed=seed)  # fmt: skip
     finish(finding, out)
 
 
@@ -42,6 +43,7 @@ def run(
     candidate: str,
     *,
     sample: str | None = None,
+    shape: str | None = None,
     budget: float | None = None,
     gradients: bool = True,
     call: str | None = None,
@@ -52,11 +54,11 @@ def run(
 
     from assay.audits.same import audit_same as audit
 
-    data = load(sample if sample is not None else f"{reference.partition(':')[0]}:sample")
+    data = sample_of(sample, shape, reference)
     how = None if call is None else load(call)
     ours, theirs = make(reference, nn.Module), make(candidate, nn.Module)
     found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how,
                   name=f"{candidate} against {reference}")  # fmt: skip
-    again = rerun("same", reference, sample=sample, budget=budget, call=call, seed=seed)
+    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, seed=seed)
     again = again.replace(reference, f"{reference} {candidate}", 1) + ("" if gradients else " --no-gradients")
     return found.model_copy(update={"rerun": again})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import unicodedata
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,17 +34,38 @@ SIGNS: dict[str, tuple[str, str]] = {
 def console() -> Console:
     """The console of this process; plain text when it is not a terminal, no colour under NO_COLOR."""
     from rich.console import Console
+    from rich.segment import Segment
 
     class Patient(Console):
-        """Goes on without a word when nobody reads any more: the run is kept, and ``main`` ends with 141."""
+        """Goes on without a word when nobody reads any more: the run is kept, and ``main`` ends with 141.
+
+        Whatever is printed is made inert here, last of all: names come from files of others and from tracebacks.
+        """
+
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(clean(segment.text), segment.style)
 
         def on_broken_pipe(self) -> None:
             self.quiet = True
             forget_reader()
 
+        def _check_buffer(self) -> None:
+            try:
+                super()._check_buffer()
+            except OSError:  # a full disk, a terminal that is gone: what cannot be said does not stop what is computed
+                self.on_broken_pipe()
+
     piped = not sys.stdout.isatty()
     width = PIPED_WIDTH if piped and "COLUMNS" not in os.environ else None
     return Patient(highlight=False, soft_wrap=piped, width=width, no_color="NO_COLOR" in os.environ or None)
+
+
+def clean(text: str) -> str:
+    """``text`` without control characters, direction overrides and lone surrogates; line breaks and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "\ufffd" for c in text)
 
 
 def forget_reader() -> None:

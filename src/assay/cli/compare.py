@@ -41,23 +41,30 @@ def compare_command(
     if json:
         typer.echo(result.model_dump_json(indent=1))
     else:
-        _show(result)
+        _show(result, html)
     if (fail_on == "regression" and result.regressions) or (fail_on == "change" and result.changed):
         raise typer.Exit(1)
 
 
-def _show(result: Comparison) -> None:
-    from rich.markup import escape
+def _show(result: Comparison, page: Path | None) -> None:
+    from rich import box
     from rich.table import Table
 
-    names = escape(f"{result.before} → {result.after}")
-    table = Table(title=names, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in ("Claim", "Before", "After", "Change", "Difference by seed"):
-        table.add_column(column, overflow="fold")
+    from assay.cli.voice import hang, safe
+    from assay.reports.words import plural
+
+    regressions, changed = len(result.regressions), len(result.changed)
+    mark, colour = ("✗", "red") if regressions else ("✓", "green")
+    hang(f"[{colour}]{mark} {plural(regressions, 'regression')}[/{colour}]  "
+         f"[bold]{changed} of {plural(len(result.claims), 'claim')} changed[/bold]", 2)  # fmt: skip
+    hang(f"[dim]from[/dim] {safe(result.before)} [dim]to[/dim] {safe(result.after)}", 4, first=2)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for column in ("claim", "before", "after", "change", "difference by seed"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("before", "after", "change"))
     for claim in sorted(result.claims, key=lambda c: not c.regression):
         style = "bold" if claim.regression else ""
         table.add_row(
-            escape(claim.title),
+            safe(claim.title),
             _verdict(claim.before),
             _verdict(claim.after),
             _SIGN[claim.change],
@@ -66,11 +73,10 @@ def _show(result: Comparison) -> None:
         )
     console().print(table)
     for change in result.environment:
-        old, new = escape(change.before or "—"), escape(change.after or "—")
-        console().print(f"[dim]environment[/dim] {escape(change.name)}: {old} → {new}", soft_wrap=True)
-    regressions = len(result.regressions)
-    plural = "" if regressions == 1 else "s"
-    console().print(f"{regressions} regression{plural}, {len(result.changed)} of {len(result.claims)} claims changed.")
+        old, new = safe(change.before or "—"), safe(change.after or "—")
+        hang(f"[dim]environment[/dim] {safe(change.name)}: {old} → {new}", 14, first=2)
+    if page is not None:
+        console().print(f"[dim]page[/dim]  [bold]{safe(str(page))}[/bold]", soft_wrap=True)
 
 
 def _verdict(verdict: Verdict | None) -> str:
@@ -78,8 +84,7 @@ def _verdict(verdict: Verdict | None) -> str:
 
 
 def _moved(claim: ClaimChange) -> str:
-    from rich.markup import escape
-
+    from assay.cli.voice import safe
     from assay.reports import words
 
     moved = [difference for difference in claim.differences if not difference.identical]
@@ -95,6 +100,6 @@ def _moved(claim: ClaimChange) -> str:
         n = f", n = {len(difference.seeds)}" if difference.seeds else ""
         sign = "+" if change is not None and change > 0 else ""
         shown.append(
-            f"{escape(difference.name)} {sign}{words.with_unit(words.number(change), escape(difference.unit))}{n}"
+            f"{safe(difference.name)} {sign}{words.with_unit(words.number(change), safe(difference.unit))}{n}"
         )
     return "; ".join(shown) + (f"; {len(moved) - 3} more" if len(moved) > 3 else "")

@@ -46,5 +46,6 @@ def finish(finding: Finding, out: Path | None) -> NoReturn:
 
         run = as_run(finding).model_copy(update={"command": command_line()})
         page = save_report(run, out)
+        page = page / "index.html" if page.is_dir() else page
     say_finding(finding, page, again=finding.rerun)
     raise typer.Exit(finding.verdict.exit_code)

@@ -15,6 +15,8 @@ class PlainFlags:
         for param in params:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
+            elif param.metavar is None and getattr(param, "multiple", False):
+                param.metavar = "<str> ..."
         return params
 
 

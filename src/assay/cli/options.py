@@ -9,7 +9,9 @@ import typer
 
 from assay.cli.finish import place
 
-ModelPath = Annotated[str, typer.Argument(help="pkg.module:name of an nn.Module, or of a function that returns one.")]
+ModelPath = Annotated[
+    str, typer.Argument(help="pkg.module:name or file.py:name of an nn.Module, or of what makes one.")
+]
 RootSeed = Annotated[int, typer.Option(help="Root seed.")]
 OneReport = Annotated[
     Path | None, typer.Option(help="Folder of the report, or one .html, .md, .json or .xml file.", callback=place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from assay.config import Settings
     from assay.engine import Forecast, Store
     from assay.protocols import Cell
+    from assay.results import Region
 
 
 def plan_command(
@@ -26,7 +28,9 @@ def plan_command(
     engine: Engine = None,
     address: Address = None,
     store: Cells = None,
-    margin: Annotated[float, typer.Option(help="Margin of the parity claim, in the unit of the spread (pp).")] = 1.0,
+    margin: Annotated[
+        float | None, typer.Option(help="Margin of the claim, in the unit of the spread (default: the claim's own).")
+    ] = None,
     spread: Annotated[float | None, typer.Option(help="Assumed SD of the paired difference.")] = None,
     pilot: Annotated[Path | None, typer.Option(help="A run whose paired seeds give the spread.")] = None,
     gap: Annotated[float, typer.Option(help="True gap the claim should survive.")] = 0.0,
@@ -45,7 +49,7 @@ def plan_command(
         raise InputError("expected either --spread SD or --pilot RUN; given both")
     for option, value, fine in (("--spread > 0", spread, spread is None or 0 < spread < math.inf),
                                 ("--power between 0 and 1", power, 0 < power < 1),
-                                ("--margin > 0", margin, 0 < margin < math.inf),
+                                ("--margin > 0", margin, margin is None or 0 < margin < math.inf),
                                 ("a finite --gap", gap, math.isfinite(gap))):
         if not fine:
             raise expected(option, given=f"{value:g}")
@@ -53,15 +57,20 @@ def plan_command(
         _cost(tracks, settings(budget=budget, seeds=seeds, seed=seed, workers=workers, engine=engine, address=address,
                                store=store))
     if spread is not None or pilot is not None:
-        _seeds_needed(margin, spread, pilot, gap, power)
+        _seeds_needed(_spreads(tracks, spread, pilot, margin), gap, power)
 
 
 def _cost(tracks: list[str], chosen: Settings) -> None:
+    from rich import box
+    from rich.table import Table
+
     from assay.cli.common import console
     from assay.cli.progress import clock
+    from assay.cli.voice import hang, safe
     from assay.engine import Store, bundle, choose_executor, forecast
     from assay.protocols import BUDGETS
     from assay.registry import registry
+    from assay.reports import words
     from assay.seeding import seeds_of
     from assay.studies.study import DEFAULT_ROOT
     from assay.studies.verification import plan
@@ -70,31 +79,39 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
     level = next(known for known in BUDGETS if known == chosen.budget)
     seeds = seeds_of(level, count=chosen.seeds, first=chosen.seed)
     place = Store(chosen.store or DEFAULT_ROOT / "cells")
-    costs = place.costs()
     places = choose_executor(chosen.engine, workers=chosen.workers, address=chosen.address).places()
-    cells = []
-    for name in tracks:
-        track = registry.find(name)
-        planned = plan(track, level, seeds)
-        cells += planned
-        stored = _stored(place, planned)
-        cost = forecast(planned, stored, costs)
-        out.print(f"{track.number} {track.name}: {cost.cells} cells, {cost.stored} done, {_to_go(cost)}")
+    found = [registry.find(name) for name in tracks]
+    planned = {track.number: plan(track, level, seeds) for track in found}
+    cells = [cell for several in planned.values() for cell in several]
+    costs, shipped = place.costs().with_priors({cell.group for cell in cells})
     stored = _stored(place, cells)
     cost = forecast(cells, stored, costs)
+    hours = "an unknown number of" if cost.unknown else f"{cost.core_seconds / 3600:.2f}"
+    span = "an unknown time" if cost.unknown else f"about {clock(cost.seconds(places))}"
+    cores = words.plural(places, "core")
+    hang(f"[bold]{span} on {cores}[/bold] ({chosen.engine}): {cost.cells - cost.stored} of {cost.cells} cells to run, "
+         f"{hours} core-hours", 2)  # fmt: skip
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name, justify in (("#", "right"), ("claim", "left"), ("cells", "right"), ("done", "right"), ("to go", "right")):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for track in found:
+        mine = forecast(planned[track.number], _stored(place, planned[track.number]), costs)
+        table.add_row(str(track.number), safe(track.title), str(mine.cells), str(mine.stored), _to_go(mine))
+    out.print(table)
     pieces = bundle(list({cell.key: cell for cell in cells if cell.key not in stored}.values()), places=places)
     grouped = [piece for piece in pieces if len(piece) > 1]
     if grouped:
         alone = len(pieces) - len(grouped)
-        out.print(f"{sum(map(len, grouped))} cells in {len(grouped)} groups, {alone} alone")
-    hours = "an unknown number of" if cost.unknown else f"{cost.core_seconds / 3600:.2f}"
-    span = "an unknown time" if cost.unknown else f"about {clock(cost.seconds(places))}"
-    out.print(
-        f"in all: {cost.cells - cost.stored} of {cost.cells} cells to run, {hours} core-hours, "
-        f"{span} on {places} {'core' if places == 1 else 'cores'} ({chosen.engine})"
-    )
+        together = f"{sum(map(len, grouped))} cells in {words.plural(len(grouped), 'group')}"
+        hang(f"[dim]groups[/dim]  {together}, {alone} alone", 10, first=2)
+    if shipped & {cell.group for cell in cells if cell.key not in stored}:
+        hang("[dim]times[/dim]   measured when this version was made, for cells never run here; yours will differ", 10,
+             first=2)  # fmt: skip
     if cost.unknown:
-        out.print("no times are recorded for this plan yet: run it once with --seeds 1, then ask again")
+        hang("[dim]times[/dim]   none are known for this plan yet: run it once with --seeds 1, then ask again", 10,
+             first=2)  # fmt: skip
+    out.print(f"[dim]next[/dim]  [bold]assay verify {' '.join(str(t.number) for t in found)} --budget {level}[/bold]",
+              soft_wrap=True)  # fmt: skip
 
 
 def _stored(place: Store, cells: list[Cell]) -> set[str]:
@@ -102,38 +119,76 @@ def _stored(place: Store, cells: list[Cell]) -> set[str]:
 
 
 def _to_go(cost: Forecast) -> str:
+    from assay.cli.progress import clock
+
     if cost.unknown:
-        return f"{cost.unknown} without a recorded time: cost unknown"
-    doubt = f" ({cost.guessed} cells have no recorded time and are taken to cost what the others do)"
-    return f"{cost.core_seconds / 3600:.2f} core-hours to go{doubt if cost.guessed else ''}"
+        return f"unknown for {cost.unknown}"
+    guessed = f", {cost.guessed} guessed" if cost.guessed else ""
+    return f"{clock(cost.core_seconds)} of one core{guessed}" if cost.cells > cost.stored else "nothing"
 
 
-def _seeds_needed(margin: float, spread: float | None, pilot: Path | None, gap: float, power: float) -> None:
-    from assay import stats
-    from assay.cli.common import console
+@dataclass(frozen=True)
+class Spread:
+    """The spread of a paired difference, the margin it is held against, and the unit of both."""
+
+    name: str
+    deviation: float
+    margin: float
+    unit: str = ""
+
+
+def _spreads(
+    tracks: list[str] | None, assumed: float | None, pilot: Path | None, margin: float | None
+) -> list[Spread]:
+    """The spread that was assumed, or that of each claim of the pilot (only of those asked for, if any were)."""
+    if pilot is None:
+        assert assumed is not None
+        return [Spread("assumed", assumed, margin or 1.0)]
+    import statistics
+
+    from assay.registry import registry
+    from assay.reports import words
     from assay.results import load_run
 
-    out = console()
-    spreads: dict[str, float] = {}
-    if pilot is not None:
-        import statistics
-
-        for finding in load_run(pilot).findings:
-            if finding.headline is None:
-                continue
-            values = finding.measurement(finding.headline).values
-            if len(values) >= 2:
-                number = "" if finding.number is None else f"{finding.number} "
-                spreads[f"{number}{finding.name}"] = statistics.stdev(values)
-        if not spreads:
-            raise InputError(f"{pilot} holds no headline with two or more seeds; run at least two seeds as a pilot")
-    elif spread is not None:
-        spreads["assumed"] = spread
-    for name, sd in spreads.items():
-        if sd <= 0:
-            out.print(f"{name}: the pilot shows no spread at all; judge it by test items, not seeds")
+    asked = {registry.find(name).number for name in tracks or ()}
+    found = []
+    for finding in load_run(pilot).findings:
+        decided = words.headline(finding)
+        if decided is None or len(decided.values) < 2 or (asked and finding.number not in asked):
             continue
-        needed = stats.seeds_needed(margin, sd, gap=gap, target=power)
-        reach = ", ".join(f"n={n}: {stats.minimal_margin(sd, n, target=power):.3g}" for n in (3, 5, 10, 20))
-        out.print(f"{name}: SD {sd:.3g} -> {needed} seeds for parity within {margin:g} at gap {gap:g}, power {power:g}")
-        out.print(f"  smallest margin shown with that power: {reach}")
+        own = _margin(decided.region)
+        if margin is None and own is None:
+            continue  # a bound on one side is no parity, and a margin in another unit would mean nothing
+        number = "" if finding.number is None else f"{finding.number}  "
+        name = f"{number}{words.heading(finding)}, {decided.name}"
+        deviation, unit = statistics.stdev(decided.values), words.unit_words(decided.unit)
+        found.append(Spread(name, deviation, margin or own or 1.0, unit))
+    if not found:
+        which = f" of {', '.join(map(str, sorted(asked)))}" if asked else ""
+        raise InputError(f"{pilot} holds no claim{which} with a margin on both sides and two or more seeds; give "
+                         "--margin, or run at least two seeds as a pilot")  # fmt: skip
+    return found
+
+
+def _margin(region: Region | None) -> float | None:
+    if region is None or region.low is None or region.high is None:
+        return None
+    return (region.high - region.low) / 2
+
+
+def _seeds_needed(spreads: list[Spread], gap: float, power: float) -> None:
+    from assay import stats
+    from assay.cli.voice import hang, safe
+
+    for one in spreads:
+        name, unit = safe(one.name), safe(one.unit)
+        if one.deviation <= 0:
+            hang(f"[bold]{name}[/bold]: the pilot shows no spread at all; judge it by test items, not seeds", 2)
+            continue
+        needed = stats.seeds_needed(one.margin, one.deviation, gap=gap, target=power)
+        reach = ", ".join(
+            f"{n} seeds: {stats.minimal_margin(one.deviation, n, target=power):.3g}{unit}" for n in (3, 5, 10, 20)
+        )
+        hang(f"[bold]{name}[/bold]: {needed} seeds for parity within ±{one.margin:g}{unit} (standard deviation "
+             f"{one.deviation:.3g}{unit}, gap {gap:g}{unit}, power {power:g})", 2)  # fmt: skip
+        hang(f"[dim]smallest margin shown with that power[/dim]  {reach}", 4, first=2)

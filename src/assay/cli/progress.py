@@ -53,6 +53,7 @@ class Progress:
         self._row_of: dict[str, list[str]] = {}
         self._costs = costs or CostModel()
         self._workers = workers or os.cpu_count() or 1
+        self.finished = False
         self._file = folder / "progress.json" if folder else None
         self._written = 0.0
 
@@ -120,7 +121,13 @@ class Progress:
             }
             for key, row in self.rows.items()
         ]
-        return {"started": self.started, "updated": time.time(), "tracks": tracks, "seconds_left": self.seconds_left}
+        return {"started": self.started, "updated": time.time(), "finished": self.finished, "tracks": tracks,
+                "seconds_left": self.seconds_left}  # fmt: skip
+
+    def finish(self) -> None:
+        """Write that the run has ended: a fact that survives copying, unlike the age of a file."""
+        self.finished = True
+        self._save(force=True)
 
     def forget(self) -> None:
         """Take ``progress.json`` away: a run that was stopped is not to be seen running for ever."""
@@ -188,6 +195,7 @@ def watch(
     except BaseException:
         progress.forget()
         raise
+    progress.finish()
 
 
 def clock(seconds: float) -> str:

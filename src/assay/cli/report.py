@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.common import console
+from assay.cli.common import clean, console
 from assay.errors import ConfigError, unknown
 
 FORMAT_NAMES = ("md", "html", "json", "junit", "csv", "latex", "checklist", "citation")
@@ -21,7 +21,12 @@ def report_command(
     ] = "md",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write here instead of the terminal.")] = None,
 ) -> None:
-    """Show a finished run as Markdown, HTML, JSON, JUnit, CSV, LaTeX, checklist answers or a citation."""
+    """Show a finished run: in words in a terminal, elsewhere as Markdown, HTML, JSON, JUnit, CSV, LaTeX, ...
+
+    A pipe or a file gets Markdown: assay report RUN > report.md
+    """
+    from rich.markup import escape
+
     if format not in FORMAT_NAMES:
         raise ConfigError(unknown("format", format, FORMAT_NAMES))
     from assay.reports.formats import render
@@ -30,14 +35,18 @@ def report_command(
 
     loaded = load_run(run)
     text = render(loaded, format)
-    if out is None and format == "md" and console().is_terminal:
-        from rich.markdown import Markdown
-
-        from assay.cli.voice import clean
-
-        console().print(Markdown(clean(text)))
-    elif out is None:
-        typer.echo(text, nl=not text.endswith("\n"))
-    else:
+    if out is not None:
         write_atomically(out, text)
-        typer.echo(f"written to {out}")
+        console().print(f"[dim]page[/dim]  [bold]{escape(str(out))}[/bold]", soft_wrap=True)
+    elif format == "md" and console().is_terminal:
+        from assay.cli.voice import say_run
+
+        say_run(loaded, _page(run))
+    else:
+        # For a file or a pipe exactly as it is; for a terminal nothing that it would act on.
+        typer.echo(clean(text) if console().is_terminal else text, nl=not text.endswith("\n"))
+
+
+def _page(run: Path) -> Path | None:
+    page = (run if run.is_dir() else run.parent) / "index.html"
+    return page if page.is_file() else None

@@ -1,10 +1,10 @@
-"""The user's own objects on the command line: ``pkg.module:name``, from the current folder or an installed package."""
+"""The user's own objects on the command line, from a file, the current folder or an installed package."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from assay.cli.common import see_this_folder
+from assay.cli.paths import as_module_path
 from assay.errors import expected
 from assay.learning.resolve import as_rule, called, imported
 
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 
 def load(path: str) -> Any:
-    """The object at ``pkg.module:name``; an InputError says which half is wrong."""
-    see_this_folder()
-    return imported(path)
+    """The object at ``pkg.module:name`` or ``file.py:name``; an InputError says which half is wrong."""
+    return imported(as_module_path(path))
 
 
 def call(path: str, function: Any) -> Any:
@@ -43,5 +42,4 @@ def module(path: str) -> nn.Module:
 
 def learning_rule(name: str, model: nn.Module, *, seed: int = 0, blocks: str | None = None) -> Rule:
     """The rule called ``name``, or one of your own at an import path: a rule, or what makes one."""
-    see_this_folder()
-    return as_rule(name, model, seed=seed, blocks=blocks)
+    return as_rule(as_module_path(name), model, seed=seed, blocks=blocks)

@@ -6,12 +6,11 @@ first: no markup of theirs is obeyed, and no control or direction character of t
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assay.cli.common import SIGNS, console, sign
+from assay.cli.common import SIGNS, clean, console, sign
 from assay.reports import words
 from assay.reports.next_steps import next_steps
 from assay.reports.plain import plain, says_more
@@ -35,11 +34,6 @@ def safe(text: str) -> str:
     from rich.markup import escape
 
     return escape(clean(text))
-
-
-def clean(text: str) -> str:
-    """``text`` without control characters, direction overrides and lone surrogates; line breaks stay."""
-    return "".join(c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "\ufffd" for c in text)
 
 
 def say_run(run: Run, page: Path | None) -> None:
@@ -206,6 +200,8 @@ def _weakest(findings: Iterable[Finding]) -> str:
     if len(scored) < 2 or any(finding.verdict is Verdict.ERROR for finding in found):
         return ""
     lowest = min(scored, key=lambda finding: finding.score or 0.0)
+    if lowest.score == 100.0:
+        return ""  # none is weaker than another
     number = "" if lowest.number is None else f"{lowest.number} "
     score = f"score {lowest.score:.0f} of 100 (50 is the boundary)"
     return f"[dim]weakest[/dim] {number}{safe(words.heading(lowest))}, {score}"
@@ -222,4 +218,6 @@ def hang(markup: str, indent: int, *, first: int = 0) -> None:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """A capital first, unless the first word is a name such as ``fa-layer/mlp``."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.rstrip(",.:;").isalpha() else text

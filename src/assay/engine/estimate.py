@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 
 from assay.protocols import Cell
 
@@ -52,6 +54,24 @@ def forecast(cells: Sequence[Cell], stored: Container[str], costs: CostModel) ->
         guessed=len(strange) if typical is not None else 0,
         unknown=len(strange) if typical is None else 0,
     )
+
+
+@functools.cache
+def shipped() -> Mapping[str, float]:
+    """Processor seconds of one cell by group, measured by ``benchmarks/priors.py`` when this version was made."""
+    text = resources.files("assay.engine").joinpath("priors.json").read_text(encoding="utf-8")
+    return {str(group): float(seconds) for group, seconds in json.loads(text)["seconds"].items()}
+
+
+def prior(group: str) -> float | None:
+    """The shipped time of a group ``track/budget/arm``, else of the same track and arm at the quick budget.
+
+    Larger budgets mean more seeds; a smoke run is shortened, so its times say nothing about others.
+    """
+    track, _, rest = group.partition("/")
+    budget, _, arm = rest.partition("/")
+    names = [group] if budget == "smoke" else [group, f"{track}/quick/{arm}"]
+    return next((shipped()[name] for name in names if name in shipped()), None)
 
 
 class CostModel:
@@ -115,6 +135,18 @@ class CostModel:
                 long = self._longest(group, count + len(spents))
                 longest = max(longest, long if count else long - min(spents))
         return max(work / max(workers, 1), longest)
+
+    def with_priors(self, groups: Iterable[str]) -> tuple[CostModel, set[str]]:
+        """What is known of these groups, with shipped times where nothing was recorded; and which those are.
+
+        A group without a shipped time of its own takes that of the same work at another budget.
+        """
+        chosen, taken = self.of(set(groups)), set()
+        for group in groups:
+            if not chosen.knows(group) and (seconds := prior(group)) is not None:
+                chosen.learn(group, seconds)
+                taken.add(group)
+        return chosen, taken
 
     def dumps(self) -> bytes:
         """The recorded times as JSON."""

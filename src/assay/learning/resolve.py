@@ -28,6 +28,9 @@ def imported(path: str) -> Any:
     module_name, colon, name = path.partition(":")
     if not colon or not module_name or not name:
         raise expected("pkg.module:name", given=repr(path), do="for instance my_project.models:build")
+    if module_name.endswith(".py"):
+        stem = module_name.removesuffix(".py").replace("/", ".")
+        raise expected("a module, not a file", given=repr(path), do=f"write {stem}:{name} and run from its folder")
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -38,7 +41,7 @@ def imported(path: str) -> Any:
         raise InputError(f"importing '{module_name}' failed: {type(error).__name__}: {error}") from error
     for step in name.split("."):
         if not hasattr(found, step):
-            public = [known for known in dir(found) if not known.startswith("_")]
+            public = getattr(found, "__all__", None) or [known for known in dir(found) if not known.startswith("_")]
             raise InputError(f"{unknown(f'name in {module_name}', step, public)}")
         found = getattr(found, step)
     return found

@@ -174,7 +174,7 @@ def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS, rul
     correct, loss, total, squares = 0, 0.0, 0, 0.0
     regression = split.y.is_floating_point()
     for x, y in zip(torch.split(split.x, rows), torch.split(split.y, rows), strict=True):
-        outputs = rule.predict(model, x) if isinstance(rule, Predicting) else model(x)
+        outputs = outputs_of(model, x, rule)
         batch_loss = float(mean_loss(outputs, y))
         if regression:
             squares += batch_loss * y.numel()
@@ -185,6 +185,12 @@ def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS, rul
     if regression:
         return Evaluation(math.nan, loss / total, 0, total, math.sqrt(squares / total))
     return Evaluation(correct / total, loss / total, correct, total)
+
+
+def outputs_of(model: nn.Module, x: Tensor, rule: Any = None) -> Tensor:
+    """What the model answers: by the inference of its rule, if that has one of its own."""
+    outputs: Tensor = rule.predict(model, x) if isinstance(rule, Predicting) else model(x)
+    return outputs
 
 
 def scale_of(task: Task) -> float:

@@ -172,6 +172,8 @@ class EquilibriumModule(nn.Module, ABC, Generic[Batch]):
 class Elementwise(nn.Module):
     """A function of each number as a module, for the feed-forward limits of energy models."""
 
+    elementwise = True
+
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from assay.errors import InputError, expected
+from assay.errors import AssayError, InputError, expected
 from assay.probe import tree
 from assay.probe.calling import arguments, default_call
 from assay.probe.containment import attempt, told
@@ -201,13 +201,27 @@ def learn_outputs(probe: Probe) -> Any:
     A float64 model is compared with its float32 copy; one that runs in float64 only is run in float64 alone.
     """
     if probe.low_dtype == probe.native:
-        return _learn_outputs(probe)
+        return _explained(probe)
     try:
         return _learn_outputs(probe)
     except Exception as error:
         probe.low, probe.low_dtype, probe.needs_grad = duplicate(probe.model), torch.float64, False
         probe.high_problem = f"it runs in float64 only ({told(error)}), and there is nothing more precise"
+        return _explained(probe)
+
+
+def _explained(probe: Probe) -> Any:
+    """What the model says at its own example inputs; an InputError with its words if it does not take them."""
+    try:
         return _learn_outputs(probe)
+    except AssayError:
+        raise
+    except Exception as error:
+        shapes = [tuple(leaf.shape) for leaf in probe.cases[0] if isinstance(leaf, Tensor)]
+        raise expected(
+            "example inputs the model accepts", given=f"shape {' and '.join(map(str, shapes))}",
+            do=f"{type(probe.model).__name__} said {told(error)}",
+        ) from error
 
 
 def _learn_outputs(probe: Probe) -> Any:

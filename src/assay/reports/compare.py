@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
+from assay.reports import words
 from assay.results import Environment, Evidence, Finding, Frozen, Measurement, Run, Verdict
 
 Change = Literal["same", "better", "worse", "added", "missing"]
@@ -115,7 +116,8 @@ def compare(before: Run, after: Run) -> Comparison:
     """
     old, new = _by_key(before.findings), _by_key(after.findings)
     for key in [key for key in old if key in new and _words(old[key]) != _words(new[key])]:
-        old[f"{key}: {old[key].claim}"] = old.pop(key)
+        gone = old.pop(key)
+        old[f"{key}: {gone.claim}"] = gone
     keys = [*new, *(key for key in old if key not in new)]
     return Comparison(
         before=before.id,
@@ -157,7 +159,7 @@ def _change(key: str, old: Finding | None, new: Finding | None) -> ClaimChange:
     assert shown is not None
     return ClaimChange(
         key=key,
-        title=shown.name or shown.subject,
+        title=words.heading(shown),
         claim=shown.claim,
         before=old.verdict if old else None,
         after=new.verdict if new else None,

@@ -114,7 +114,7 @@ def environment() -> jinja2.Environment:
     result.globals.update(terms_here=False, terms=TERMS)
     result.globals.update(
         words=words.WORDS,
-        num=lambda value, at, unit="", like=None: number(value, at, unit=unit, like=like.interval if like else None),
+        num=lambda value, at, unit="", like=None: number(value, at, unit=unit, like=like),
         plain_number=lambda value: pretty(words.number(value)),
         plain=lambda finding: pretty_numbers(plain(finding)),
         says_more=says_more,
@@ -297,6 +297,8 @@ def pretty_numbers(text: str) -> str:
 
 def _seeds(seeds: Sequence[int], at: str) -> Markup:
     in_sequence = len(seeds) > 3 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds)))
+    if len(seeds) == 1:
+        return number(seeds[0], f"{at}.0")
     count = number(len(seeds), f"{at}.length")
     if in_sequence:
         first, last = number(seeds[0], f"{at}.0"), number(seeds[-1], f"{at}.{len(seeds) - 1}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,6 +37,8 @@ def next_steps(run: Run) -> tuple[Step, ...]:
                 _cost(undecided, SEEDS[budget], run.environment.cores),
             )
         )
+    elif undecided and run.kind == "bench" and "--seeds" in undecided[0].rerun:
+        steps.append(Step(f"Undecided: {_listed(undecided)}. More seeds may decide.", _more_seeds(undecided[0].rerun)))
     elif undecided and len(undecided) == 1 and undecided[0].rerun and run.kind != "verify":
         steps.append(Step("Undecided: the same command with more seeds or inputs may decide it.", undecided[0].rerun))
     crashed = [f for f in run.findings if f.verdict is Verdict.ERROR]
@@ -48,6 +51,19 @@ def next_steps(run: Run) -> tuple[Step, ...]:
             )
         )
     return tuple(steps)
+
+
+def _more_seeds(command: str) -> str:
+    """The command with as many seeds as the next budget has, or twice as many as it had.
+
+    >>> _more_seeds("assay bench digits --seeds 3 --seed 42"), _more_seeds("assay bench digits --seeds 30")
+    ('assay bench digits --seeds 10 --seed 42', 'assay bench digits --seeds 60')
+    """
+    return re.sub(r"(?<=--seeds )\d+", lambda found: str(_next_count(int(found[0]))), command)
+
+
+def _next_count(seeds: int) -> int:
+    return next((count for count in sorted(SEEDS.values()) if count > seeds), 2 * seeds)
 
 
 def _next_budget(budget: str) -> Budget | None:

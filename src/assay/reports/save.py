@@ -86,12 +86,18 @@ def as_run(result: Finding | Run) -> Run:
     return Run(
         id=f"audit-{digest}",
         kind="audit",
-        title=result.name or f"Audit of {result.subject}",
+        title=_audit_title(result),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=result.seconds,
         environment=capture(),
         findings=(result,),
     )
+
+
+def _audit_title(finding: Finding) -> str:
+    """What was audited and of whom, for a list of runs."""
+    what = finding.title or finding.name
+    return f"{what[:1].upper()}{what[1:]}: {finding.subject}" if what else f"Audit of {finding.subject}"
 
 
 def write_atomically(path: Path, content: str) -> None:

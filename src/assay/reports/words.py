@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.results import Control, Failure, Finding, Interval, Measurement, Run, Verdict
+from assay.results import Control, Failure, Finding, Interval, Measurement, Region, Run, Verdict
 
 SIGNIFICANT_DIGITS = 4
 """Digits shown to a person; the full value is in run.json, in the CSV and in the ``value`` of the HTML element."""
@@ -57,9 +57,13 @@ def number(value: float | int | None) -> str:
     return _trimmed(f"{value:.{decimals}f}")
 
 
+PURE = ("", "1", "ratio", "share", "relative")
+"""Units of pure numbers: what they are a ratio or a share of is in the name of the measurement."""
+
+
 def with_unit(text: str, unit: str) -> str:
-    """``text`` and its unit; the unit "1" of a pure number is not shown."""
-    return text if unit in ("", "1") else f"{text} {unit}"
+    """``text`` and its unit; that of a pure number is not shown."""
+    return text if unit in PURE else f"{text} {unit}"
 
 
 def duration(seconds: float) -> str:
@@ -109,33 +113,48 @@ def counted(measurement: Measurement) -> str:
     return word.removesuffix("s") if measurement.n == 1 and word.endswith("s") else word
 
 
-def sized(value: float | None, interval_: Interval | None) -> str:
+def sized(value: float | None, interval_: Interval | None, limits: Region | None = None) -> str:
     """``value`` with the digits its interval supports: two digits of the interval's width, never more than it has.
+
+    One digit more if an end would otherwise seem to lie on a limit of the claim that it does not reach.
 
     >>> wide = Interval(low=93.94, high=95.86, confidence=0.95, method="t")
     >>> sized(94.9012, wide), sized(94.9012, None)
     ('94.9', '94.9')
+    >>> sized(-1.02, Interval(low=-27.0, high=-1.02, confidence=0.9, method="t"), Region(low=-1.0, high=1.0))
+    '-1.0'
+    >>> small = Interval(low=6.04e-16, high=6.842e-16, confidence=0.95, method="t")
+    >>> sized(6.374e-16, small), sized(small.low, small)
+    ('6.37e-16', '6.04e-16')
     """
     if value is None or interval_ is None or not all(map(math.isfinite, (value, interval_.low, interval_.high))):
         return number(value)
     width = interval_.high - interval_.low
     largest = max(abs(value), abs(interval_.low), abs(interval_.high))
-    if not width > 0 or not 1e-3 <= largest < 1e6 or width < largest * 1e-6:
+    if not width > 0 or width < largest * 1e-6:
         return number(value)
-    decimals = max(0, 1 - math.floor(math.log10(width)))
-    text = f"{value:.{decimals}f}"
-    return text.removeprefix("-") if not float(text) else text
+    # Very small and very large numbers of one interval share the power of ten of its farther end.
+    power = 0 if 1e-3 <= largest < 1e6 else math.floor(math.log10(largest))
+    decimals = max(0, 1 - math.floor(math.log10(width / 10.0**power)))
+    if power == 0 and limits is not None:
+        edges = [edge for edge in (limits.low, limits.high) if edge is not None]
+        ends_ = (interval_.low, interval_.high)
+        decimals += any(end != edge and round(end, decimals) == edge for end in ends_ for edge in edges)
+    text = f"{value / 10.0**power:.{decimals}f}"
+    text = text.removeprefix("-") if not float(text) else text
+    return f"{text}e{power:+03d}" if power and float(text) else text
 
 
 def centre(measurement: Measurement) -> str:
     """The value with the digits its interval supports."""
-    return sized(measurement.value, measurement.interval)
+    return sized(measurement.value, measurement.interval, measurement.region)
 
 
 def ends(measurement: Measurement) -> tuple[str, str]:
     """Both ends of the interval with the digits its width supports."""
     assert measurement.interval is not None
-    return sized(measurement.interval.low, measurement.interval), sized(measurement.interval.high, measurement.interval)
+    interval_, limits = measurement.interval, measurement.region
+    return sized(interval_.low, interval_, limits), sized(interval_.high, interval_, limits)
 
 
 def allowed(measurement: Measurement) -> str:
@@ -148,7 +167,7 @@ def allowed(measurement: Measurement) -> str:
 
 def unit_words(unit: str) -> str:
     """The unit after a number in running text; nothing for a pure number."""
-    return "" if unit in ("", "1") else f" {unit}"
+    return "" if unit in PURE else f" {unit}"
 
 
 def title(finding: Finding) -> str:
@@ -182,8 +201,13 @@ def ended(text: str) -> str:
 
 
 def sentence(reason: str) -> str:
-    """A reason as a sentence: a capital first, a full stop last."""
-    return reason.strip()[:1].upper() + ended(reason)[1:]
+    """A reason as a sentence: a capital first, a full stop last. A symbol stays what it is.
+
+    >>> sentence("three seeds"), sentence("n = 1: too few")
+    ('Three seeds.', 'n = 1: too few.')
+    """
+    text = ended(reason)
+    return text if text[1:3] in (" =", " <", " >") else text[:1].upper() + text[1:]
 
 
 def run_title(run: Run) -> str:

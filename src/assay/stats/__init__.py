@@ -8,10 +8,11 @@ from assay.stats.comparisons import better, non_inferior, parity, parity_from_su
 from assay.stats.controls import control_arms, judged_controls
 from assay.stats.decision import Decision, all_hold, holm, holm_decisions, relation, score
 from assay.stats.evidence import enforce, evidence_level
-from assay.stats.intervals import Summary, binomial_interval, bootstrap_interval, iqm, mean_interval, summarise
+from assay.stats.guards import asked
+from assay.stats.intervals import Summary, binomial_interval, bootstrap_interval, iqm, levels, mean_interval, summarise
 from assay.stats.limits import constrained, numeric_match, reduction
 from assay.stats.looks import Look, Spending, spending
-from assay.stats.observed import Ran, finished
+from assay.stats.observed import Ran, finished, inputs_told
 from assay.stats.points import first_look, headline_score
 from assay.stats.power import LookPlan, minimal_margin, planned_looks, power, seeds_needed, unexcluded_collapse_rate
 from assay.stats.rates import above_chance, solves
@@ -27,6 +28,7 @@ __all__ = [
     "Summary",
     "above_chance",
     "all_hold",
+    "asked",
     "better",
     "binomial_interval",
     "bootstrap_interval",
@@ -39,8 +41,10 @@ __all__ = [
     "headline_score",
     "holm",
     "holm_decisions",
+    "inputs_told",
     "iqm",
     "judged_controls",
+    "levels",
     "mean_interval",
     "minimal_margin",
     "non_inferior",

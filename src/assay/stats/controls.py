@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from assay.errors import FOREIGN
 from assay.protocols import ControlArm, Outcomes
 from assay.results import Control, Verdict
 
@@ -30,7 +31,7 @@ def _judged(body: Any, control: ControlArm, outcomes: Outcomes) -> Control:
     try:
         found = getattr(body, "judge", body.decide)(outcomes.with_control(control))
         verdict, reason = Verdict(found.verdict), str(found.reason)
-    except Exception as error:
+    except FOREIGN as error:
         return _control(control, wanted, f"ERROR: no decision: {type(error).__name__}: {error}"[:SHOWN], False)
     if control.kind == "known-good":
         told = verdict not in (Verdict.FAIL, Verdict.ERROR)

@@ -11,6 +11,7 @@ from assay.stats import guards
 from assay.stats.decision import MINIMUM_SEEDS
 from assay.stats.guards import LOOKS, deciding, headline_of
 from assay.stats.levels import power_again, widened
+from assay.stats.looks import Look
 from assay.stats.observed import Ran
 
 Kind = Literal["statistical", "deterministic"]
@@ -18,6 +19,7 @@ CONFIRMING = 10
 """Seeds of a statistical claim, or inputs times precisions of a deterministic one, that a confirmed verdict needs."""
 TARGET_POWER = 0.8
 ASIDE = "paid for by the level of the test"
+LOWERED = "paid for by the level of evidence"
 PRECISIONS = ("float64", "float32", "float16", "bfloat16", "tf32")
 
 
@@ -65,7 +67,9 @@ def enforce(finding: Finding, *, kind: Kind, ran: Ran) -> Finding:
     verdict is never improved.
     """
     finding = finding.model_copy(update={"controls": ran.controls})
-    before, stopped = finding.verdict, set[str]()
+    before, stopped, asks = finding.verdict, set[str](), guards.asked(finding)
+    if (moved := ran.moved(asks)) is not None:
+        finding = _asked_otherwise(finding, moved)
     if kind == "statistical" and ran.look is not None:
         finding = _at_this_look(finding, ran)
     steps: tuple[Callable[[Finding], Check | None], ...] = (
@@ -73,6 +77,7 @@ def enforce(finding: Finding, *, kind: Kind, ran: Ran) -> Finding:
         guards.calibrated,
         lambda current: guards.enough_seeds(current, kind, _observations(current, kind, ran)),
         lambda current: guards.seeds_were_run(current, ran),
+        lambda current: guards.values_have_records(current, kind, ran),
         guards.number_exists,
         lambda current: guards.look_allows(current, kind, ran.look),
         lambda current: guards.intervals_agree(current, kind),
@@ -88,9 +93,9 @@ def enforce(finding: Finding, *, kind: Kind, ran: Ran) -> Finding:
         guards_hold=stopped <= {LOOKS} and not finding.failures,  # a level too lax is no fault of what was run
         decided=decided and (kind == "deterministic" or guards.shown(finding)),
         controls_separated=_both_kinds_separated(finding.controls),
-        fixed_beforehand=ran.planned and not (ran.look is not None and ran.look.shopped),
+        fixed_beforehand=ran.planned and moved is None and not (ran.look is not None and ran.look.shopped),
         power_again=None if finding.verdict is Verdict.FAIL else _least_power(finding),
-        replicated=decided and ran.replicates(finding.verdict),
+        replicated=decided and ran.replicates(finding.verdict, asks),
     )
     return finding.model_copy(update={"evidence": level})
 
@@ -114,6 +119,16 @@ def _at_this_look(finding: Finding, ran: Ran) -> Finding:
     return finding.model_copy(update=update)
 
 
+def _asked_otherwise(finding: Finding, look: Look) -> Finding:
+    """The finding with a line that says what was asked of its seeds before; not fixed beforehand, so not confirmed."""
+    reason = f"seeds of this look were seen on {look.at[:10]} with {look.asked}: {look.verdict}"
+    check = Check(name="asked beforehand", verdict=Verdict.INCONCLUSIVE, reason=reason, label="moved", aside=LOWERED)
+    said = f"What decides was not fixed beforehand: {reason}."
+    return finding.model_copy(
+        update={"checks": (*finding.checks, check), "limitations": (*finding.limitations, said)}
+    )
+
+
 def _stopped(finding: Finding, check: Check, *, first: bool) -> Finding:
     said = f" (without this guard: {finding.verdict}: {finding.reason})" if first else f"; {finding.reason}"
     capped = None if finding.score is None or check.verdict is Verdict.ERROR else min(finding.score, 50.0)
@@ -133,6 +148,8 @@ def _observations(finding: Finding, kind: Kind, ran: Ran) -> int:
     if kind == "statistical":
         return ran.distinct(headline.seeds if headline is not None else ())
     inputs = headline.n if headline is not None else max((m.n for m in finding.measurements), default=0)
+    if ran.inputs is not None:  # what a track says of its own n counts as far as its records tell of as many
+        inputs = min(inputs, ran.inputs)
     return inputs * max(1, sum(name in finding.varied for name in PRECISIONS)) if ran.records else 0
 
 

@@ -12,6 +12,8 @@ from assay.stats.observed import Ran
 
 Kind = Literal["statistical", "deterministic"]
 LOOKS = "looks"
+OVER_SEEDS = ("t", "paired t", "Welch t")
+"""Intervals whose n counts seeds."""
 
 
 def headline_of(finding: Finding) -> Measurement | None:
@@ -27,6 +29,11 @@ def deciding(finding: Finding) -> tuple[Measurement, ...]:
     if finding.headline is not None:
         return tuple(m for m in finding.measurements if m.name == finding.headline)
     return tuple(m for m in finding.measurements if m.region is not None)
+
+
+def asked(finding: Finding) -> str:
+    """What decides and what it may be, in words: a margin that is moved later, or another measurement, is seen."""
+    return "; ".join(sorted(f"{m.name} {m.region} {m.unit}" for m in deciding(finding) if m.region is not None))
 
 
 def trials_finished(finding: Finding) -> Check | None:
@@ -67,18 +74,31 @@ def enough_seeds(finding: Finding, kind: Kind, n: int) -> Check | None:
 
 
 def seeds_were_run(finding: Finding, ran: Ran) -> Check | None:
-    """INCONCLUSIVE if the number that decided names seeds that did not finish in every arm."""
+    """INCONCLUSIVE if the number that decided names seeds that did not finish in every arm, or one twice."""
     headline = headline_of(finding)
     if finding.verdict not in (Verdict.PASS, Verdict.PARTIAL) or headline is None:
         return None
     missing = sorted(set(headline.seeds) - set(ran.records))
-    if not missing:
+    twice = sorted({seed for seed in headline.seeds if headline.seeds.count(seed) > 1})
+    if not missing and not twice:
         return None
-    return Check(
-        name="seeds were run",
-        verdict=Verdict.INCONCLUSIVE,
-        reason=f"{headline.name} names seed {', '.join(map(str, missing[:5]))}, which no arm of the claim finished",
-    )
+    which = ", ".join(map(str, (missing or twice)[:5]))
+    what = "which no arm of the claim finished" if missing else "more than once"
+    reason = f"{headline.name} names seed {which}, {what}"
+    return Check(name="seeds were run", verdict=Verdict.INCONCLUSIVE, reason=reason)
+
+
+def values_have_records(finding: Finding, kind: Kind, ran: Ran) -> Check | None:
+    """INCONCLUSIVE if an interval over seeds rests on more values than seeds have records."""
+    if kind != "statistical" or finding.verdict not in (Verdict.PASS, Verdict.PARTIAL):
+        return None
+    for m in deciding(finding):
+        over_seeds = m.interval is not None and m.interval.method in OVER_SEEDS
+        values = len(m.values) or (m.n if over_seeds else 0)
+        if values > len(ran.records):
+            reason = f"{m.name} rests on {values} values, but {len(ran.records)} seeds have a record in every arm"
+            return Check(name="values have records", verdict=Verdict.INCONCLUSIVE, reason=reason)
+    return None
 
 
 def number_exists(finding: Finding) -> Check | None:
@@ -137,6 +157,8 @@ def intervals_agree(finding: Finding, kind: Kind) -> Check | None:
             return _stop("interval inside the region", m, "has no interval that lies inside")
         inside = _holds(m.value, m) and (m.interval is None or relation(m.interval, m.region) is Verdict.PASS)
         outside = not _holds(m.value, m) or (m.interval is not None and relation(m.interval, m.region) is Verdict.FAIL)
+        if kind == "deterministic" and decides:  # it holds for every one of them, not on average
+            outside = outside or not all(_holds(value, m) for value in m.values)
         if (decides and not inside) or outside:
             return _stop("interval inside the region", m, "does not lie inside")
     return None

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from assay.errors import expected
-from assay.results import Interval, Measurement
+from assay.results import Interval, Measurement, Region
 from assay.stats.decision import counted, floats, fraction
 
 MINIMUM_BOOTSTRAP = 10
@@ -55,8 +55,12 @@ def summarise(
     seeds: Sequence[int] = (),
     confidence: float = 0.95,
     note: str = "",
+    possible: Region | None = None,
 ) -> Measurement:
     """The mean of the observations as a Measurement: n, t interval (None for n = 1) and the observations themselves.
+
+    ``possible`` is what the quantity can be at all: a t interval knows of no ends, and is cut there. Percentages that
+    all lie between 0 and 100 are levels, which cannot leave that range (differences of them are given in pp).
 
     >>> summarise("accuracy", [97.1, 96.8, 97.3], unit="%", seeds=[42, 43, 44]).n
     3
@@ -74,7 +78,17 @@ def summarise(
         seeds=tuple(seeds),
         note=note,
         interval=mean_interval(data, confidence=confidence),
+        possible=possible if possible is not None else levels(data, unit),
     )
+
+
+def levels(values: Sequence[float], unit: str) -> Region | None:
+    """0 to 100 for observations in % that are all inside it, else nothing.
+
+    >>> levels([97.0, 99.5], "%"), levels([140.0], "%"), levels([0.5], "pp")
+    (Region(low=0.0, high=100.0), None, None)
+    """
+    return Region(low=0.0, high=100.0) if unit == "%" and all(0 <= value <= 100 for value in values) else None
 
 
 def binomial_interval(successes: int, n: int, *, confidence: float = 0.95) -> Interval:

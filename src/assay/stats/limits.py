@@ -50,6 +50,7 @@ def constrained(
         value=max(lowers if verdict is Verdict.FAIL else uppers or lowers, default=None),
         unit=unit,
         n=n,
+        of="seeds" if seeds else "",
         interval=interval,
         region=region,
         source="derived",
@@ -140,7 +141,8 @@ def numeric_match(
         unit=unit,
         n=len(found),
         region=region,
-        note="n counts compared inputs; the largest error decides",
+        of="comparisons",
+        note="the largest error decides",
     )
     return Decision(
         claim=claim,

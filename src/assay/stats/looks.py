@@ -33,6 +33,8 @@ class Look:
     machine: str = ""
     verdict: Verdict | None = None
     evidence: Evidence | None = None
+    asked: str = ""
+    """What decided and what it was allowed to be, in words."""
 
     @property
     def root(self) -> int | None:
@@ -80,7 +82,14 @@ def spending(seeds: Sequence[int], history: Sequence[Look], *, code: str = "", a
     chain = _chain([frozenset(look.seeds) for look in before] + [now])
     level = _levels(chain, alpha)[-1] if chain else max(0.0, total - spent)
     shopped = tuple(sorted({look.root for look in apart if look.root is not None}))
-    return Spending(level, alpha, len(before), shopped, _say(len(before), len(seen), shopped, level, alpha))
+    note = _say(len(before), len(seen), shopped, level, alpha)
+    return Spending(level, alpha, len(before), shopped, f"{note}{_by_other_code(history, code)}")
+
+
+def _by_other_code(history: Sequence[Look], code: str) -> str:
+    """Looks that cost nothing because the code has changed since are told all the same."""
+    count = sum(look.code != code and look.verdict not in (None, Verdict.PASS) for look in history)
+    return f"; other code looked {count} time{'s' if count > 1 else ''} before and did not pass" if count else ""
 
 
 def _say(before: int, seen: int, shopped: tuple[int, ...], level: float, alpha: float) -> str:

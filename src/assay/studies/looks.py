@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assay import stats
-from assay.engine.store.looks import Entry, Ledger, machine
+from assay.engine.store.looks import Entry, Ledger
 from assay.protocols import Outcomes
 from assay.results import Control, Evidence, Finding, Verdict
 
@@ -36,13 +36,13 @@ class Past:
         mine = next((look for look in same if look.code == code), same[0] if same else None)
         if mine is None:
             return Past(claim)
-        return Past(claim, mine, tuple(look for look in looks[: looks.index(mine)]))
+        return Past(claim, mine, tuple(looks[: looks.index(mine) + 1]))
 
     def ran(self, outcomes: Outcomes, *, arms: Sequence[str], controls: tuple[Control, ...]) -> stats.Ran:
         """What the verdict rests on; ``arms`` are the control arms."""
-        records = stats.finished(outcomes, controls=arms)
+        records, inputs = stats.finished(outcomes, controls=arms), stats.inputs_told(outcomes, controls=arms)
         if self.entry is None:
-            return stats.Ran(records, controls=controls)
+            return stats.Ran(records, controls=controls, inputs=inputs)
         looks = tuple(_look(entry) for entry in self.earlier)
         return stats.Ran(
             records,
@@ -51,13 +51,16 @@ class Past:
             look=stats.spending(self.entry.seeds, looks, code=self.entry.code),
             earlier=looks,
             code=self.entry.code,
-            machine=machine(),
+            machine=self.entry.machine,
+            inputs=inputs,
         )
 
-    def saw(self, ledger: Ledger, finding: Finding) -> None:
-        """Write the verdict down; an ERROR has shown nothing yet and is tried again."""
-        if self.entry is not None and finding.verdict is not Verdict.ERROR:
-            ledger.saw(self.claim, self.entry, verdict=str(finding.verdict), evidence=str(finding.evidence or ""))
+    def saw(self, ledger: Ledger, finding: Finding, *, complete: bool) -> None:
+        """Write the verdict down. An ERROR of cells has shown nothing yet and is tried again; one of the decision, with
+        every cell there (``complete``), came after all was seen."""
+        if self.entry is not None and (complete or finding.verdict is not Verdict.ERROR):
+            verdict, evidence = str(finding.verdict), str(finding.evidence or "")
+            ledger.saw(self.claim, self.entry, verdict=verdict, evidence=evidence, asked=stats.asked(finding))
 
     def _planned(self, outcomes: Outcomes) -> bool:
         """Whether every cell that was there already belongs to seeds that an earlier look had planned."""
@@ -71,4 +74,4 @@ NO_PAST = Past()
 def _look(entry: Entry) -> stats.Look:
     verdict = Verdict(entry.verdict) if entry.verdict else None
     evidence = Evidence(entry.evidence) if entry.evidence else None
-    return stats.Look(entry.seeds, entry.at, entry.code, entry.machine, verdict, evidence)
+    return stats.Look(entry.seeds, entry.at, entry.code, entry.machine, verdict, evidence, entry.asked)

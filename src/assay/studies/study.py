@@ -132,7 +132,8 @@ class Study:
                 past = pasts[question.key]
                 findings[question.key] = tuple(question.decide(_outcomes(question, results), past))
                 for claim, finding in zip(question.claims, findings[question.key], strict=False):
-                    past[claim].saw(ledger, finding)
+                    complete = all(results[cell.key].record is not None for cell in question.cells)
+                    past[claim].saw(ledger, finding, complete=complete)
                 if watcher is not None and findings[question.key]:
                     watcher.decided(question.key, max(findings[question.key], key=lambda f: f.verdict.severity))
             if any(self.stop(finding) for found in findings.values() for finding in found):

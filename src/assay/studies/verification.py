@@ -10,7 +10,7 @@ from pathlib import Path
 from assay import stats
 from assay.engine import content_key, fingerprint
 from assay.engine.needs import checked_needs
-from assay.errors import InputError, expected, printable
+from assay.errors import FOREIGN, InputError, expected, printable
 from assay.protocols import Budget, Cell, Executor, Outcomes, Together, Trial, Watcher
 from assay.registry import Track, registry
 from assay.results import Failure, Finding, Run, Verdict
@@ -54,7 +54,7 @@ def verify(
     for track in chosen:
         try:
             questions.append(question(track, budget, seed_list))
-        except Exception as error:  # a track that cannot say what it wants to run is an ERROR, and the others finish
+        except FOREIGN as error:  # a track that cannot say what it wants to run is an ERROR, and the others finish
             unplanned[str(track.number)] = _unplanned(track, error)
     study = Study(tuple(questions), stop=ends_badly if fail_fast else never)
     answers = study.answer(Place(store, executor or _here(chosen), workers, grouping, watcher))
@@ -95,7 +95,8 @@ def _here(tracks: Iterable[Track]) -> Executor | None:
 
 def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
     """A track as a question: its trials, their cells, and its decision behind the central guards."""
-    cells, claim = plan(track, budget, seeds), f"track {track.name}: {track.claim}"
+    # By its name: other words or another margin are no other claim, and the ledger tells which was asked first.
+    cells, claim = plan(track, budget, seeds), f"track {track.name}"
     return Question(
         str(track.number), track.title, tuple(Planned(trial_of(cell.payload), cell) for cell in cells),
         lambda outcomes, past: [decide(track, outcomes, seeds, past.get(claim, NO_PAST))],
@@ -179,23 +180,28 @@ def decide(track: Track, outcomes: Outcomes, seeds: tuple[int, ...], past: Past 
         finding = track.body.decide(outcomes)
         if not isinstance(finding, Finding):
             raise expected("decide to return a Finding", given=type(finding).__name__)
-    except Exception as error:
+    except FOREIGN as error:
+        message = printable(str(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}")
         failures = (
             *failures,
             Failure(
                 label=f"track {track.number} decide",
                 kind=type(error).__name__,
-                message=str(error),
-                traceback=traceback.format_exc(),
+                message=message,
+                traceback=printable(traceback.format_exc()),
             ),
         )
-        finding = Finding(subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {error}")
+        finding = Finding(
+            subject=track.title, claim=track.claim, verdict=Verdict.ERROR, reason=f"no decision: {message}"
+        )
     finding = finding.model_copy(update={"failures": (*finding.failures, *failures)})
     controls = stats.judged_controls(track.body, outcomes)
     # Arms that are no subject of the claim (controls, floors measured once) do not decide which seeds are finished.
     aside = (*stats.control_arms(track.body), *getattr(track.body, "floors", ()))
     ran = past.ran(outcomes, arms=aside, controls=controls)
-    finding = stats.enforce(_describe(track, finding, seeds, seconds), kind=track.kind, ran=ran)
+    finished = {outcome.trial.seed for outcome in outcomes if outcome.record is not None}
+    described = _describe(track, finding, tuple(seed for seed in seeds if seed in finished), seconds)
+    finding = stats.enforce(described, kind=track.kind, ran=ran)
     if any(outcome.trial.budget == "smoke" for outcome in outcomes):
         finding = stats.first_look(finding, kind=track.kind)
     return finding if finding.score is not None else finding.model_copy(update={"score": stats.headline_score(finding)})
@@ -222,7 +228,7 @@ def _unfinished(track: Track) -> Finding:
     return _describe(track, undecided, (), 0.0)
 
 
-def _unplanned(track: Track, error: Exception) -> Finding:
+def _unplanned(track: Track, error: BaseException) -> Finding:
     message = printable(f"{type(error).__name__}: {error}")
     failure = Failure(
         label=f"track {track.number} plan", kind=type(error).__name__, message=message,

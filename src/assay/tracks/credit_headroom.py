@@ -80,8 +80,8 @@ class Headroom:
             key_finding=f"{told}.",
             headline="backprop minus frozen",
             measurements=(
-                gap.model_copy(update={"name": "backprop minus frozen", "region": Region(high=UTILITY_MARGIN)}),
-                *((Measurement(name="smallest detectable gain", value=digits.detectable, unit="accuracy",
+                training.shown(gap, "backprop minus frozen", Region(high=UTILITY_MARGIN)),
+                *((Measurement(name="smallest detectable gain", value=100 * digits.detectable, unit="pp",
                                source="derived"),) if digits.detectable is not None else ()),
             ),
             checks=(

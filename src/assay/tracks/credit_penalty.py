@@ -83,7 +83,7 @@ class Penalty:
             key_finding=f"{growth}; {utility.reason}",
             headline="penalised DFA minus frozen",
             measurements=(
-                gap.model_copy(update={"name": "penalised DFA minus frozen", "region": training.BELOW_FROZEN}),
+                training.shown(gap, "penalised DFA minus frozen", training.BELOW_FROZEN),
                 Measurement(name="largest growth with the penalty", value=max(penalised), unit="ratio", n=len(seeds),
                             region=Region(high=TAMED), values=penalised, seeds=seeds),
                 Measurement(name="smallest growth without it", value=min(plain), unit="ratio", n=len(seeds),

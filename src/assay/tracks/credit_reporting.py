@@ -73,7 +73,7 @@ class StandardReporting:
             key_finding=f"{standard.reason}; {dfa.reason}.",
             headline="DFA minus frozen",
             measurements=(
-                gap.model_copy(update={"name": "DFA minus frozen", "region": training.BELOW_FROZEN}),
+                training.shown(gap, "DFA minus frozen", training.BELOW_FROZEN),
                 _seedwise(outcomes, "accuracy", "DFA accuracy"),
                 _seedwise(outcomes, "mean_cosine", "DFA mean cosine"),
                 _seedwise(outcomes, "growth", "DFA largest growth"),

@@ -111,6 +111,13 @@ def judged(outcomes: Outcomes, arm: str, *, backprop: str) -> Utility:
     return judge_utility(Baselines({"rule": rows(arm), "backprop": rows(backprop), "frozen": rows("frozen")}))
 
 
+def shown(gap: Measurement, name: str, region: Region) -> Measurement:
+    """The gap as a report shows it: under its name, in percentage points, beside what the claim allows."""
+    from assay.audits.credit.depth import in_points
+
+    return in_points(gap.model_copy(update={"name": name, "region": region}))
+
+
 def gap(outcomes: Outcomes, arm: str, *, backprop: str) -> Measurement:
     """By how much ``arm`` beats frozen blocks."""
     found = judged(outcomes, arm, backprop=backprop).gap

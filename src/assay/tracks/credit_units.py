@@ -100,11 +100,11 @@ class Units:
                         f"{min(rescaled[s]['clamped'] for s in seeds):.3f}.",
             headline="change of the invariant size",
             measurements=(
-                Measurement(name="change of the invariant size", value=change, unit="relative",
+                Measurement(name="change of the invariant size", value=change, of="test inputs",
                             n=sum(int(rescaled[s]["samples"]) for s in seeds), region=Region(high=CHANGE),
-                            note="largest over seeds; n counts test inputs"),
-                Measurement(name="change of the raw size", value=raw, unit="ratio", n=len(seeds)),
-                Measurement(name="noise share, saturated net", unit="share", n=len(saturated),
+                            note="relative; largest over seeds"),
+                Measurement(name="change of the raw size", value=raw, unit="x", n=len(seeds), of="seeds"),
+                Measurement(name="noise share, saturated net", n=len(saturated), of="seeds",
                             value=min(record["noise"] for record in saturated.values())),
             ),
             checks=(

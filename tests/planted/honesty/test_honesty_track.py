@@ -3,6 +3,7 @@
 import pytest
 
 from assay import stats
+from assay.engine.store.keys import Key
 from assay.protocols import Outcome, Outcomes, Trial
 from assay.results import Evidence, Failure, Finding, Verdict
 from assay.tracks.faults import PLANTED
@@ -84,7 +85,7 @@ def test_a_store_that_checks_no_digest_is_caught(monkeypatch):
     from assay.engine.store import cells
     from assay.engine.store.cells import StoredCell
 
-    def trusting(raw, key):
+    def trusting(raw, key, keys):
         data = json.loads(raw)
         return StoredCell(**{name: data[name] for name in ("key", "label", "group", "seconds", "record")})
 
@@ -93,6 +94,45 @@ def test_a_store_that_checks_no_digest_is_caught(monkeypatch):
         record = Honesty().measure(Trial(arm=f"fault: {name}", seed=42))
         assert record["verdict"] == "FAIL"
         assert not record["told"]
+
+
+def keeps_nothing_apart(worker, payload):
+    """A worker that runs its cells in one process, as workers once did."""
+    from assay.tracks.faults.belonging import planted_cell
+
+    return {"record": planted_cell(payload)}
+
+
+@pytest.mark.parametrize(
+    ("name", "protection", "without"),
+    [
+        ("forged cell", "assay.engine.store.keys.Keyring.find", lambda keys, signer: ("", Anybody(b""))),
+        ("forged cell", "assay.engine.store.keys.Key.signed", lambda key, text, digest: True),
+        ("stale helper", "assay.tracks.faults.belonging.cell_key", lambda target, payload: target),
+        ("contaminated worker", "assay.tracks.faults.belonging._run", keeps_nothing_apart),
+        ("seeds asked for", "assay.stats.guards.enough_seeds", lambda *_: None),
+        ("seed ignored", "assay.stats.observed._stripped", lambda record: record),
+        ("number without interval", "assay.stats.guards.intervals_agree", lambda *_: None),
+        ("values without records", "assay.stats.guards.values_have_records", lambda *_: None),
+        ("moved margin", "assay.stats.observed.Ran.moved", lambda ran, asks: None),
+        ("constant controls", "assay.stats.guards.calibrated", lambda _: None),
+        ("shopped seeds", "assay.stats.spending", lambda seeds, history: stats.Spending(0.05, 0.05)),
+    ],
+)
+def test_a_protection_of_evidence_that_is_taken_away_is_missed(monkeypatch, name, protection, without):
+    import math
+
+    monkeypatch.setattr(math, "pi", math.pi)  # given back, should a cell patch it in this process
+    monkeypatch.setenv("ASSAY_PLANTED_FAULT", "")
+    assert Honesty().measure(Trial(arm=f"fault: {name}", seed=42))["told"]
+    monkeypatch.setattr(protection, without)
+    record = Honesty().measure(Trial(arm=f"fault: {name}", seed=42))
+    assert not record["told"], record
+
+
+class Anybody(Key):
+    def signed(self, text, digest):
+        return True
 
 
 def test_a_check_that_rejects_everything_fails_by_its_twins(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -130,3 +131,39 @@ def test_a_huge_plan_is_drawn_as_there_is_room(tmp_path: Path, monkeypatch: pyte
         done.add(result.cell.label)
         assert drawn - len(done) <= 10 + 4 + 1, "no more of the plan is held than the lookahead"
     assert done == {f"cell {n}" for n in range(200)}
+
+
+LARGE = """
+import itertools, resource, sys, tempfile
+from assay.engine import Store, execute
+from assay.protocols import Cell, CellEvent, CellResult
+
+class Forgetful(Store):
+    together = 64
+    def get_all(self, keys): return [None for _ in keys]
+    def put_all(self, cells): list(cells)
+    def claims(self): return self
+    def __enter__(self): return self
+    def __exit__(self, *error): return None
+    def take_all(self, keys): return [True for _ in keys]
+    def release_all(self, keys): return None
+
+class AtOnce:
+    def places(self): return 64
+    def run(self, todo, *, notify):
+        for cell in todo:
+            notify(CellEvent("done", cell))
+            yield [CellResult(cell, {"n": 1}, None, 0.0)]
+
+plan = (Cell(f"{n:032x}", "m:f", {"n": n, "config": {"hidden": [64, 64]}}, f"seed {n}", "g") for n in range(10**6))
+with tempfile.TemporaryDirectory() as folder:
+    done = sum(1 for _ in execute(plan, store=Forgetful(folder), executor=AtOnce()))
+print(done, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_cells_stay_below_200_megabytes() -> None:
+    made = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
+    done, megabytes = map(int, made.stdout.split())
+    assert done == 10**6 and megabytes < 200

@@ -36,6 +36,34 @@ def test_a_line_nobody_can_read_says_nothing(tmp_path):
     assert list(store) == []
 
 
+def test_a_look_that_nobody_made_says_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("ASSAY_KEY", "the key of somebody else")
+    forger = Store(tmp_path).ledger()
+    entry = forger.plan("parity", (1, 2, 3), code="a")
+    forger.saw("parity", entry, verdict="PASS", evidence="confirmed")
+    assert len(forger.of("parity")) == 1
+    monkeypatch.setenv("ASSAY_KEY", "the key of the user here")
+    mine = Store(tmp_path).ledger()
+    assert mine.of("parity") == []
+    own = mine.plan("parity", (4, 5, 6), code="a")
+    mine.saw("parity", own, verdict="FAIL", evidence="confirmed")
+    folder = next((tmp_path / "looks").iterdir())
+    for file in folder.glob("*-seen.json"):
+        file.write_text(file.read_text().replace('"FAIL"', '"PASS"'))
+    assert [look.verdict for look in mine.of("parity")] == [""]
+
+
+def test_an_honest_look_moved_to_another_claim_says_nothing_there(tmp_path):
+    ledger = Store(tmp_path).ledger()
+    entry = ledger.plan("easy", (1, 2, 3), code="a")
+    ledger.saw("easy", entry, verdict="PASS", evidence="confirmed")
+    ledger.plan("hard", (7, 8, 9), code="a")
+    easy, hard = sorted((tmp_path / "looks").iterdir(), key=lambda folder: len(list(folder.iterdir())), reverse=True)
+    for file in easy.iterdir():
+        (hard / file.name).write_bytes(file.read_bytes())
+    assert [look.seeds for look in ledger.of("hard")] == [(7, 8, 9)]
+
+
 def test_an_object_store_keeps_the_ledger_too():
     ledger = Store("memory://ledger-test").ledger()
     entry = ledger.plan("parity", (1, 2, 3), code="a")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from assay.engine import CostModel, Store, StoredCell, choose_executor, content_key, forecast
+from assay.engine import CostModel, Store, StoredCell, choose_executor, content_key, estimate, forecast
 from assay.errors import InputError
 from assay.protocols import Cell
 
@@ -43,18 +43,21 @@ def test_an_unknown_engine_and_a_stray_address_are_refused() -> None:
         choose_executor("local", address="auto")
 
 
-def test_the_command_tells_core_hours_before_and_after_times_are_known(tmp_path: Path) -> None:
+def test_the_command_tells_core_hours_before_and_after_times_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import typer
 
     from assay.cli.plan import plan_command
     from assay.registry import registry
     from assay.studies.verification import plan
 
+    monkeypatch.setattr(estimate, "shipped", dict)
     app = typer.Typer()
     app.command()(plan_command)
     asked = ["0", "--seeds", "2", "--workers", "2", "--store", str(tmp_path)]
     before = CliRunner().invoke(app, asked)
-    assert before.exit_code == 0 and "cost unknown" in before.output and "--seeds 1" in before.output
+    assert before.exit_code == 0 and "an unknown time" in before.output and "--seeds 1" in before.output
 
     planned = plan(registry.find(0), "quick", (42, 43))
     store, costs = Store(tmp_path), CostModel()
@@ -65,4 +68,25 @@ def test_the_command_tells_core_hours_before_and_after_times_are_known(tmp_path:
     rest = len({cell.key for cell in planned}) - 1
     after = CliRunner().invoke(app, asked)
     assert after.exit_code == 0
-    assert f"{rest}.00 core-hours" in after.output and "1 done" in after.output and "on 2 cores (local)" in after.output
+    assert f"{rest}.00 core-hours" in after.output and f"{rest} of {rest + 1} cells" in after.output
+    assert "on 2 cores (local)" in after.output
+
+
+def test_before_anything_was_run_shipped_times_are_used_and_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import typer
+
+    from assay.cli.plan import plan_command
+    from assay.registry import registry
+    from assay.studies.verification import plan
+
+    groups = {cell.group for cell in plan(registry.find(0), "quick", (42,))}
+    monkeypatch.setattr(estimate, "shipped", lambda: dict.fromkeys(groups, 36.0))
+    app = typer.Typer()
+    app.command()(plan_command)
+    told = CliRunner().invoke(app, ["0", "--budget", "full", "--seeds", "1", "--store", str(tmp_path)])
+    assert told.exit_code == 0 and "0.60 core-hours" in told.output and "when this version was made" in told.output
+    assert estimate.prior("honesty/full/fault: no such arm") is None
+    shortened = CliRunner().invoke(app, ["0", "--budget", "smoke", "--store", str(tmp_path)])
+    assert "an unknown time" in shortened.output, "a quick cell says nothing about a shortened one"

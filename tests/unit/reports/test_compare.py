@@ -45,6 +45,11 @@ def test_a_passed_claim_that_vanished_is_a_regression() -> None:
     ]
 
 
+def test_a_claim_that_now_says_something_else_is_one_gone_and_another_come() -> None:
+    result = compare(run(claim(Verdict.PASS, claim="at most 1")), run(claim(Verdict.FAIL, claim="at most 0.1")))
+    assert sorted(c.change for c in result.claims) == ["added", "missing"]
+
+
 def test_a_new_claim_is_added_and_no_regression() -> None:
     result = compare(run(), run(claim(Verdict.FAIL)))
     assert [c.change for c in result.claims] == ["added"] and not result.regressions

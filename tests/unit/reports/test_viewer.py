@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -146,6 +147,33 @@ def test_a_finished_run_takes_the_place_of_its_progress(viewer: Viewer, folder: 
     (folder / "running" / "run.json").write_text(rich.to_json())
     assert json.loads(ask(viewer, f"/{viewer.token}/progress.json")[1]) == []
     assert ask(viewer, f"/{viewer.token}/runs/running/")[0] == 200
+
+
+def test_a_copied_run_is_not_taken_for_a_running_one(viewer: Viewer, folder: Path, rich: Run) -> None:
+    """Copying sets the times of files anew, in any order; what was written at the end stays what it is."""
+    for name, progress in (("copied", {**PROGRESS, "finished": True}), ("older", PROGRESS)):
+        (folder / name).mkdir()
+        (folder / name / "run.json").write_text(rich.to_json())
+        os.utime(folder / name / "run.json", (1, 1))
+        (folder / name / "progress.json").write_text(json.dumps(progress))
+    running = [run["name"] for run in json.loads(ask(viewer, f"/{viewer.token}/progress.json")[1])]
+    assert running == ["running"]
+
+
+def test_a_run_begun_again_in_its_folder_is_running(viewer: Viewer, folder: Path) -> None:
+    (folder / "a run" / "progress.json").write_text(json.dumps({**PROGRESS, "started": time.time()}))
+    running = [run["name"] for run in json.loads(ask(viewer, f"/{viewer.token}/progress.json")[1])]
+    assert sorted(running) == ["a run", "running"]
+
+
+def test_audits_are_listed_and_followed_apart_from_verifications(viewer: Viewer, folder: Path, rich: Run) -> None:
+    (folder / "audit").mkdir()
+    audit = rich.model_copy(update={"kind": "audit", "title": "An audit of mine", "findings": rich.findings[:1]})
+    (folder / "audit" / "run.json").write_text(audit.to_json())
+    for page in ("", "trends"):
+        text = ask(viewer, f"/{viewer.token}/{page}")[1]
+        assert text.index("Verifications and benchmarks") < text.index(">Audits")
+    assert text.count('class="data matrix"') == 2
 
 
 def test_one_run_folder_can_be_viewed_alone(folder: Path) -> None:

@@ -94,13 +94,21 @@ def test_a_number_that_names_seeds_nobody_ran_is_no_pass():
 
 
 def test_ten_identical_records_of_a_track_that_ignores_its_seed_are_one():
-    same = [Outcome(Trial("subject", s), {"gap": 0.001, "seed": s, "cpu_seconds": s / 7}) for s in SEEDS]
+    same = [
+        Outcome(Trial("subject", s), {"gap": 0.001, "seed": s, "random_seed": s, "cpu_seconds": s / 7, "pid": 9 * s})
+        for s in SEEDS
+    ]
     counted = stats.Ran(stats.finished(Outcomes(tuple(same))), controls=(GOOD, BAD), planned=True)
     judged = stats.enforce(finding(), kind="statistical", ran=counted)
     assert (judged.verdict, judged.evidence) == (Verdict.INCONCLUSIVE, Evidence.SMOKE)
     differing = [Outcome(Trial("subject", s), {"gap": s / 1e6, "cpu_seconds": 1.0}) for s in SEEDS]
     counted = stats.Ran(stats.finished(Outcomes(tuple(differing))), controls=(GOOD, BAD), planned=True)
     assert stats.enforce(finding(), kind="statistical", ran=counted).evidence is Evidence.CONFIRMED
+
+
+def test_where_clocks_are_all_that_was_recorded_they_are_the_observation():
+    clocks = [Outcome(Trial("subject", s), {"seconds": s / 7}) for s in SEEDS]
+    assert len(set(stats.finished(Outcomes(tuple(clocks))).values())) == len(SEEDS)
 
 
 def test_a_seed_that_one_arm_did_not_finish_is_no_pair():
@@ -167,7 +175,7 @@ def test_one_sided_claims_are_asked_for_power_too():
 
 
 def test_replicated_is_found_in_the_looks_before_never_declared():
-    first = stats.Look(SEEDS, "2026-01-01", "code", "here", Verdict.PASS, Evidence.CONFIRMED)
+    first = stats.Look(SEEDS, "2026-01-01", "code", "here", Verdict.PASS, Evidence.CONFIRMED, stats.asked(finding()))
     again = {"code": "code", "machine": "here"}
     others = tuple(range(100, 110))
     other = gap().model_copy(update={"seeds": others})
@@ -183,6 +191,58 @@ def test_replicated_is_found_in_the_looks_before_never_declared():
     assert level(first, seeds=SEEDS, code="later") is Evidence.REPLICATED
     assert level(dataclasses.replace(first, evidence=Evidence.DIRECTIONAL)) is Evidence.CONFIRMED
     assert level(dataclasses.replace(first, verdict=Verdict.FAIL)) is Evidence.CONFIRMED
+    assert level(dataclasses.replace(first, asked="gap within 0.05")) is Evidence.CONFIRMED, "another question"
+
+
+def test_a_margin_or_a_number_chosen_after_the_seeds_were_seen_is_not_fixed_beforehand():
+    asked, there = stats.asked(finding()), {"code": "code", "machine": "here"}
+    narrow = stats.Look(SEEDS, "2026-01-01", "code", "here", Verdict.INCONCLUSIVE, None, "gap -0.01 to 0.01 1")
+    moved = enforce(finding(), earlier=(narrow,), **there)
+    assert (moved.verdict, moved.evidence) == (Verdict.PASS, Evidence.DIRECTIONAL)
+    assert any("gap -0.01 to 0.01" in text for text in moved.limitations)
+    for other in (
+        dataclasses.replace(narrow, asked=asked),
+        dataclasses.replace(narrow, asked=""),
+        dataclasses.replace(narrow, seeds=(1, 2, 3)),
+        dataclasses.replace(narrow, verdict=Verdict.PASS),
+    ):
+        assert enforce(finding(), earlier=(other,), **there).evidence is Evidence.CONFIRMED
+
+
+def test_more_values_than_records_are_no_pass():
+    few = SEEDS[:4]
+    unnamed = gap(seeds=())
+    judged = enforce(finding(measurements=(unnamed,)), seeds=few)
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert judged.reason.startswith("gap rests on 10 values, but 4 seeds have a record")
+    bare = unnamed.model_copy(update={"values": ()})
+    assert enforce(finding(measurements=(bare,)), seeds=few).verdict is Verdict.INCONCLUSIVE
+    assert enforce(finding(measurements=(unnamed,))).verdict is Verdict.PASS
+    twice = gap(seeds=(*SEEDS[:9], SEEDS[0]))
+    assert "42, more than once" in enforce(finding(measurements=(twice,))).reason
+
+
+def test_the_inputs_of_a_deterministic_claim_are_those_its_records_tell_of():
+    many = Measurement(name="gap", value=0.001, n=1000, region=Region(high=0.03))
+    subject = finding(measurements=(many,))
+
+    def level(*records):
+        outcomes = Outcomes(tuple(Outcome(Trial("subject", s), r) for s, r in zip(SEEDS, records, strict=False)))
+        told = stats.Ran(
+            stats.finished(outcomes), controls=(GOOD, BAD), planned=True, inputs=stats.inputs_told(outcomes))
+        return stats.enforce(subject, kind="deterministic", ran=told).evidence
+
+    assert level({"gap": 0.001}) is Evidence.SMOKE
+    assert level(*[{"gap": 0.001, "seed": s} for s in SEEDS]) is Evidence.SMOKE, "one record ten times"
+    assert level({"errors": [0.001 * k for k in range(20)]}) is Evidence.CONFIRMED
+    assert level({"gap": 0.001, "compared": 40}) is Evidence.CONFIRMED
+
+
+def test_a_deterministic_claim_holds_for_every_value_and_not_on_average():
+    above = Measurement(name="gap", value=0.02, n=10, region=Region(high=0.03), values=(*[0.0] * 9, 0.2))
+    assert enforce(finding(measurements=(above,)), kind="deterministic").verdict is Verdict.INCONCLUSIVE
+    every = above.model_copy(update={"values": (0.02,) * 10})
+    assert enforce(finding(measurements=(every,)), kind="deterministic").verdict is Verdict.PASS
 
 
 def test_ten_seeds_asked_for_do_not_help_if_the_number_rests_on_one():

@@ -62,7 +62,7 @@ def test_an_honest_run_holds_and_its_sample_comes_out_again(run: Path) -> None:
     sample = found.findings[-1]
     assert sample.measurements[0].n == 4 and sample.measurements[0].value == 0.0, "30 % of 12 cells"
     assert "same" in sample.tables[0].rows[0]
-    assert found.config["run"] == load_run(run).id and len(found.findings[0].checks) == 6
+    assert found.config["run"] == load_run(run).id and len(found.findings[0].checks) == 7
 
 
 def test_a_better_verdict_and_better_numbers_than_the_cells_give_are_found(run: Path) -> None:
@@ -171,3 +171,82 @@ def test_a_finding_without_a_track_cannot_be_decided_again(run: Path) -> None:
     save_report(Run(**{**dict(page), "findings": (other,), "digest": ""}), run)
     found = audited(run)["elsewhere"]
     assert found.verdict is Verdict.INCONCLUSIVE and "unknown track 99999" in found.reason
+
+
+def verdicts(finding: Finding) -> dict[str, Verdict]:
+    return {check.name: check.verdict for check in finding.checks}
+
+
+def test_a_run_of_an_unknown_key_is_decided_again_and_holds_once_all_of_it_was_computed_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_KEY", "the key of a reviewer")
+    doubted = audited(run, rerun=0.1)["audited"]
+    assert doubted.verdict is Verdict.INCONCLUSIVE
+    assert [name for name, verdict in verdicts(doubted).items() if verdict is not Verdict.PASS] == [
+        "signed by somebody known"
+    ]
+    proven = audited(run, rerun=1.0)
+    assert proven["audited"].verdict is Verdict.PASS and proven["sample"].verdict is Verdict.PASS
+    lie(run, verdict=Verdict.FAIL)
+    assert failed(audited(run)["audited"]) >= {"decided again"}, "a lie is found without the key of who told it"
+
+
+def test_cells_that_an_unknown_key_forged_come_out_differently(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEY", "the key of a forger")
+    store = Store(run / "cells")
+    for cell in list(Store(run / "cells", doubting=True)):
+        store.put(StoredCell(cell.key, cell.label, cell.group, cell.seconds, {**cell.record, "gap": 0.5}, at=cell.at,
+                             environment=cell.environment))
+    monkeypatch.setenv("ASSAY_KEY", "the key of a reviewer")
+    found = audited(run, rerun=1.0)
+    assert found["sample"].verdict is Verdict.FAIL
+    assert verdicts(found["audited"])["signed by somebody known"] is Verdict.INCONCLUSIVE
+
+
+def test_an_altered_cell_is_a_failure_and_the_store_is_left_as_it_is(run: Path) -> None:
+    file = Store(run / "cells").path(next(iter(Store(run / "cells"))).key)
+    file.write_text(file.read_text().replace('"gap": ', '"gap": 1', 1))
+    before = {path: path.stat().st_mtime_ns for path in (run / "cells").rglob("*")}
+    found = audited(run)["audited"]
+    assert "cells are there" in failed(found) and "1 of 12 cells are not what was written" in found.reason
+    assert {path: path.stat().st_mtime_ns for path in (run / "cells").rglob("*")} == before
+
+
+def test_a_page_names_the_seeds_that_were_run(run: Path) -> None:
+    page = load_run(run)
+    assert page.findings[0].seeds == tuple(page.config["seeds"])
+    lie(run, seeds=(*page.findings[0].seeds, 99))
+    assert "seeds were run" in failed(audited(run)["audited"])
+
+
+def test_the_store_with_the_plan_of_the_run_comes_before_others(run: Path) -> None:
+    shutil.move(run / "cells", run.parent / "cells")
+    (run / "cells").mkdir()
+    assert find_store(run, load_run(run)) == run.parent / "cells"
+    assert find_store(run) == run / "cells"
+
+
+def test_a_benchmark_is_decided_again_and_a_lie_in_it_is_found(tmp_path: Path) -> None:
+    from assay.studies.bench import bench
+
+    folder = tmp_path / "run"
+    made = bench("blobs", rules=["eqprop"], seeds=3, settings={"epochs": 1}, store=folder / "cells", workers=1)
+    save_report(made, folder)
+    name = made.findings[0].name
+    honest = audited(folder)[name]
+    assert honest.verdict is Verdict.PASS, honest.reason
+    better = made.findings[0].measurements[0].model_copy(update={"value": 0.0})
+    lie(folder, measurements=(better, *made.findings[0].measurements[1:]))
+    assert failed(audited(folder)[name]) >= {"decided again"}
+
+
+def test_a_single_audit_keeps_no_cells_and_names_the_command_that_made_it(tmp_path: Path) -> None:
+    finding = Finding(subject="a model", claim="c", verdict=Verdict.PASS, reason="r", name="symmetry")
+    lone = Run(id="x", kind="audit", title="t", created="2026-01-01T00:00:00+00:00", command="assay audit symmetry m:f",
+               findings=(finding,))
+    save_report(lone, tmp_path / "run")
+    found = audited(tmp_path / "run")
+    assert found["symmetry"].verdict is Verdict.INCONCLUSIVE
+    assert "assay audit symmetry m:f" in found["symmetry"].reason
+    assert found["files"].verdict is Verdict.PASS

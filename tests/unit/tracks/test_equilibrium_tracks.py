@@ -80,6 +80,15 @@ def test_ten_close_seeds_confirm_parity() -> None:
     assert all(control.separated for control in finding.controls)
 
 
+def test_parity_far_from_rest_says_so_first() -> None:
+    records = accuracies()
+    assert "rest" not in judged(2, records, SEEDS).limitations[0]
+    for (arm, _), record in records.items():
+        if arm == parity.EQPROP:
+            record["residual"] = 0.4
+    assert "Far from rest" in judged(2, records, SEEDS).limitations[0]
+
+
 @pytest.mark.parametrize(
     ("records", "verdict"),
     [

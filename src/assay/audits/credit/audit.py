@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.audits.credit.decide import decide, make_checks, make_controls, make_issues
-from assay.audits.credit.depth import Baselines
+from assay.audits.credit.depth import Baselines, in_points
 from assay.audits.credit.measure import Credit, measure_credit
 from assay.audits.credit.pictures import figures
 from assay.audits.credit.recipe import Recipe
@@ -19,6 +20,7 @@ from assay.learning.resolve import as_rule
 from assay.results import Check, Evidence, Finding, Measurement, Region, Verdict
 from assay.stats import evidence_level
 
+TITLE = "How the depth is used"
 CLAIM = "The learning signal reaches every block, can be measured, and training the blocks beats leaving them frozen."
 
 
@@ -57,6 +59,7 @@ def audit_credit(
     3 blocks (class ResidualBlock, 86% of the parameters): blocks.0, blocks.1, blocks.2
     """
     _check_arguments(model, x, y)
+    started = time.perf_counter()
     rule = None if rule is None else as_rule(rule, model, seed=seed, blocks=blocks)
     name = subject or (f"{type(rule).__name__} on {type(model).__name__}" if rule else type(model).__name__)
     if broken := _not_finite(model):
@@ -64,6 +67,7 @@ def audit_credit(
         return Finding(
             subject=name,
             name="credit",
+            title=TITLE,
             claim=CLAIM,
             verdict=Verdict.FAIL,
             reason=reason,
@@ -79,13 +83,14 @@ def audit_credit(
     return Finding(
         subject=name,
         name="credit",
+        title=TITLE,
         claim=CLAIM,
         verdict=verdict,
         reason=reason,
         experiment=f"{credit.samples} samples, float64 copies in evaluation mode; {credit.blocks}",
         key_finding=_key_finding(credit),
         evidence=_evidence(credit, bool(controls) and all(control.separated for control in controls)),
-        headline=credit.utility.gap.name if credit.utility.gap else "samples without a reference",
+        headline=_headline(credit, verdict),
         measurements=_measurements(credit),
         tables=tables(credit),
         figures=figures(credit),
@@ -93,6 +98,7 @@ def audit_credit(
         controls=controls,
         issues=make_issues(credit),
         limitations=_limitations(credit),
+        seconds=time.perf_counter() - started,
         seeds=credit.utility.gap.seeds if credit.utility.gap else (),
         varied=("test items", *(("initialisation", "data order", "feedback matrices") if credit.utility.gap else ())),
     )
@@ -114,6 +120,14 @@ def _check_arguments(model: nn.Module, x: Tensor, y: Tensor) -> None:
 def _not_finite(model: nn.Module) -> list[str]:
     named = [*model.named_parameters(), *model.named_buffers()]
     return [name for name, value in named if value.is_floating_point() and not bool(value.detach().isfinite().all())]
+
+
+def _headline(credit: Credit, verdict: Verdict) -> str | None:
+    """The number that decided, if one did: a signal no better than chance is told by many, not by one."""
+    if credit.utility.gap is not None:
+        return credit.utility.gap.name
+    noise = max(credit.reference.noise)
+    return "samples without a reference" if (noise > MOST_NOISE) is (verdict is not Verdict.PASS) else None
 
 
 def _evidence(credit: Credit, separated: bool) -> Evidence:
@@ -142,41 +156,42 @@ def _measurements(credit: Credit) -> tuple[Measurement, ...]:
             name="largest growth of a block",
             value=credit.scale.max_growth,
             unit="ratio",
-            n=credit.samples,
+            n=credit.samples, of="samples",
             note="published D1; mean over samples",
         ),
         Measurement(
             name="gradient norm behind the last block",
             value=credit.published.gradient,
-            n=credit.samples,
+            n=credit.samples, of="samples",
             note="published D2; of the batch-mean loss",
         ),
         Measurement(
             name="gauge-invariant gradient",
             value=credit.reference.invariant[-1],
-            n=credit.samples,
+            n=credit.samples, of="samples",
             note="median of |g| |h| / loss behind the last block",
         ),
         Measurement(
             name="samples without a reference",
             value=noise,
             unit="share",
-            n=credit.samples,
+            n=credit.samples, of="samples",
             region=Region(high=MOST_NOISE),
             note=f"cosine of usual and exact gradient below {AGREES:g}, worst depth",
         ),
         Measurement(
-            name="absorption", value=credit.scale.absorption, unit="ratio", n=credit.samples, note="|h_L| / |h_0|"
+            name="absorption", value=credit.scale.absorption, unit="ratio", n=credit.samples, of="samples",
+            note="|h_L| / |h_0|",
         ),
     ]
     utility = credit.utility
-    rows += [m for m in (utility.gap, utility.headroom) if m is not None]
+    rows += [in_points(m) for m in (utility.gap, utility.headroom) if m is not None]
     if utility.detectable is not None:
         rows.append(
             Measurement(
                 name="smallest detectable gain",
-                value=utility.detectable,
-                unit="accuracy",
+                value=100 * utility.detectable,
+                unit="pp",
                 source="derived",
                 note="80 % power",
             )

@@ -117,12 +117,32 @@ def crossed_gap(baselines: Baselines, first: str, second: str, margin: float) ->
         value=mean,
         unit="accuracy",
         n=differences.size,
+        of="paired answers",
         interval=_student(mean, variance, freedom, len(seeds)),
         region=Region(low=margin),
         values=tuple(float(row.mean()) for row in differences),
         seeds=tuple(seeds),
         note=f"{len(seeds)} seed(s) x {differences.shape[1]} test items, paired",
     )
+
+
+def in_points(gap: Measurement) -> Measurement:
+    """A difference of accuracies in percentage points, as reasons say it: one unit per quantity on a page."""
+    limits, interval = gap.region, gap.interval
+    return gap.model_copy(
+        update={
+            "value": None if gap.value is None else 100 * gap.value,
+            "unit": "pp",
+            "values": tuple(100 * value for value in gap.values),
+            "region": limits and Region(low=_points(limits.low), high=_points(limits.high)),
+            "interval": interval
+            and interval.model_copy(update={"low": 100 * interval.low, "high": 100 * interval.high}),
+        }
+    )
+
+
+def _points(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 10)
 
 
 def detectable_gap(gap: Measurement, margin: float) -> float | None:

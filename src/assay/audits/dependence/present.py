@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from assay.audits.dependence.causes import advice, pattern
 from assay.audits.dependence.declarations import Causal, Local
-from assay.results import Check, Control, Figure, Finding, Issue, Measurement, Series, Table, Verdict
+from assay.results import Check, Control, Figure, Finding, Issue, Measurement, Region, Series, Table, Verdict
 
 if TYPE_CHECKING:
     from assay.audits.dependence.audit import Facts
     from assay.audits.dependence.measure import Movement
 
 HEADLINE = "largest movement of an output that must not move"
+DECADES = 12
+"""Movements below 1e-12 of the spread are shown as none."""
 PLANTED = (1e-9, 1e-6, 1e-3)
 """Sizes of the planted leaks, as shares of the spread of the output."""
 
@@ -111,9 +113,10 @@ def _measurements(facts: Facts) -> tuple[Measurement, ...]:
     worst = _worst(facts)
     numbers = [
         Measurement(name=HEADLINE, value=worst.largest if worst else None, n=max(1, len(facts.movements)),
-                    note="over changes and outputs"),
+                    of="comparisons", note="over changes and outputs",
+                    region=Region(high=worst.allowed) if worst else None),
         Measurement(name="the same, relative to the spread of the output", value=worst.relative if worst else None,
-                    n=max(1, len(facts.movements))),
+                    n=max(1, len(facts.movements)), of="comparisons"),
         Measurement(name="passes of the model", value=float(facts.probe.cost.calls + 1), unit="calls"),
     ]  # fmt: skip
     if facts.gradient is not None:
@@ -154,8 +157,7 @@ def _figures(facts: Facts) -> list[Figure]:
     seen = facts.influence
     if seen is None:
         return []
-    floor = 1e-12
-    grid = tuple(tuple(math.log10(max(v, floor)) if math.isfinite(v) else 3.0 for v in row) for row in seen.grid)
+    grid = tuple(tuple(_decades(value) for value in row) for row in seen.grid)
     return [
         Figure(
             key="influence",
@@ -166,10 +168,14 @@ def _figures(facts: Facts) -> list[Figure]:
             categories=tuple(map(str, seen.places)),
             row_names=tuple(map(str, seen.outputs)),
             grid=grid,
-            caption="log10 of the movement over the spread of the output; -12 stands for none. Above the diagonal an "
-            "output sees the future.",
+            caption=f"Decades by which the output moved above 1e-{DECADES} of its spread; 0 stands for not at all. "
+            "Above the diagonal an output sees the future.",
         )
     ]
+
+
+def _decades(moved: float) -> float:
+    return DECADES + (math.log10(max(moved, 10.0**-DECADES)) if math.isfinite(moved) else 3.0)
 
 
 def _controls(facts: Facts) -> tuple[Control, ...]:

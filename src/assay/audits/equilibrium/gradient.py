@@ -14,6 +14,7 @@ from assay.audits.equilibrium.agreement import (
     AMPLIFICATION,
     Agreement,
     Estimate,
+    Settling,
     Trend,
     at_rest,
     compare,
@@ -41,7 +42,7 @@ from assay.audits.equilibrium.true_gradient import AT_REST, Loss, TrueGradient, 
 from assay.audits.explained import explained
 from assay.errors import expected
 from assay.learning.resolve import as_rule
-from assay.protocols import EquilibriumModel, Rule
+from assay.protocols import EquilibriumModel, Rule, is_local
 from assay.results import Check, Control, Evidence, Finding, Verdict
 from assay.solving.solution import Diverged
 from assay.stats import evidence_level, numeric_match
@@ -86,7 +87,7 @@ def audit_gradient(
     rule = as_rule(rule, model, seed=seed)
     loss = loss or getattr(rule, "loss", None)
     _check_arguments(model, x, y=y, rule=rule, limit=limit, loss=loss)
-    nudged = has_setting(rule, "beta") and isinstance(model, EquilibriumModel)
+    nudged = has_setting(rule, "beta") and (isinstance(model, EquilibriumModel) or is_local(rule))
     if limit is None:
         limit = NUDGED_LIMIT if nudged else _rounding(model)
     with explained(x):
@@ -206,7 +207,7 @@ def _where_the_error_comes_from(
         with contextlib.suppress(RuntimeError):  # a rule may hold tensors of its own that stay in float32
             precise = estimate_in_float64(rule, model, x, y)
             rows.append(("the same in float64", whole_error(precise.gradients, truth)))
-    if has_setting(rule, "sweeps") and isinstance(model, EquilibriumModel):
+    if isinstance(rule, Settling) or (has_setting(rule, "sweeps") and isinstance(model, EquilibriumModel)):
         settled = estimate_in_float64(at_rest(rule), model, x, y)
         rows.append(("in float64 with every relaxation at rest", whole_error(settled.gradients, truth)))
     return tuple(rows)

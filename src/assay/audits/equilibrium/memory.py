@@ -77,7 +77,9 @@ def audit_memory(
     ours = _curve(type(rule).__name__, model, rule=rule, x=x, y=y, counts=counts)
     through_time = EqProp(nudge="bptt")
     theirs = _curve("backprop through the sweeps", model, rule=through_time, x=x, y=y, counts=counts)
-    decision = stats.numeric_match([ours.growth], limit, labels=["all sweeps"], name="growth of the peak")
+    decision = stats.numeric_match(
+        [100 * ours.growth], 100 * limit, labels=["all sweeps"], name="growth of the peak", unit="%"
+    )
     controls = (_calibration(), *_curve_controls(theirs, model, x=x, y=y, counts=counts, limit=limit))
     by_depth = _by_depth(
         model, rule, through_time=through_time, x=x, y=y, depths=depths, family=family, sweeps=counts[0]

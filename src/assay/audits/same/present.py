@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from assay.audits.same.judge import SAFETY, Comparison, compare
-from assay.results import Check, Control, Finding, Issue, Measurement, Table, Verdict
+from assay.results import Check, Control, Finding, Issue, Measurement, Region, Table, Verdict
 from assay.stats import binomial_interval
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def _reason(facts: Facts, verdict: Verdict) -> str:
 
 def _measurements(facts: Facts) -> tuple[Measurement, ...]:
     top = worst(facts)
-    numbers = [Measurement(name=HEADLINE, value=top.share if top else None, n=max(1, len(facts.compared)))]
+    numbers = [Measurement(name=HEADLINE, value=top.share if top else None, n=max(1, len(facts.compared)),
+                           of="comparisons", region=Region(high=1.0))]
     outputs = [c for c in facts.compared if c.condition == "as given" and c.quantity.startswith("output")]
     if outputs:
         numbers.append(Measurement(name="relative error of the outputs", value=max(c.relative for c in outputs)))

@@ -11,6 +11,7 @@ from torch import nn
 from assay.audits.symmetry import decide, stages
 from assay.audits.symmetry.explain import diagnose
 from assay.audits.symmetry.facts import RARE, Facts, Options
+from assay.audits.symmetry.measure.controls import controls
 from assay.audits.symmetry.present import figures, tables
 from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.subject import prepare
@@ -83,18 +84,21 @@ def summarise(facts: Facts) -> Finding:
     issues = tried("diagnosis", lambda: diagnose.issues(facts)) or []
     shown = tried("tables", lambda: tables.tables(facts)) or []
     drawn = tried("figures", lambda: figures.figures(facts)) or []
+    told = tried("controls", lambda: controls(facts.subject)) or ()
+    outcome, why = decide.calibrated(outcome, decide.reason(facts, found, outcome), told)
     missing = [f"{part} could not be made: {why}" for part, why in tried.untested.items()]
     return Finding(
         subject=facts.name,
         claim=claim(facts),
         verdict=outcome,
-        reason=decide.reason(facts, found, outcome),
+        reason=why,
         key_finding=issues[0].cause if issues and outcome is not Verdict.PASS else "",
         headline=tables.headline(facts),
         measurements=tuple(tables.measurements(facts)),
         tables=tuple(shown),
         figures=tuple(drawn),
         checks=tuple(found),
+        controls=told,
         issues=tuple(issues),
         limitations=(*diagnose.limitations(facts), *missing),
         improvements=tuple(dict.fromkeys(issue.fix for issue in issues)),

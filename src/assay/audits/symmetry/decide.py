@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from assay.audits.symmetry.facts import PARTS, Facts, Test
 from assay.audits.symmetry.measure.guards import sensitivity_check
@@ -11,7 +12,7 @@ from assay.audits.symmetry.measure.sizes import SETS
 from assay.audits.symmetry.measure.statistics import rare_statement
 from assay.audits.symmetry.measure.tolerance import VERDICTS, Label
 from assay.probe.tree import said
-from assay.results import Check, Verdict
+from assay.results import Check, Control, Verdict
 
 LATENT = "the symmetry holds at these weights only"
 
@@ -48,6 +49,15 @@ def verdict(facts: Facts, found: list[Check]) -> Verdict:
     if any(check.verdict is not Verdict.PASS for check in found):
         return Verdict.PARTIAL
     return Verdict.PASS
+
+
+def calibrated(outcome: Verdict, why: str, controls: Sequence[Control]) -> tuple[Verdict, str]:
+    """Verdict and reason, unless a control was not told for what it is: then PASS and FAIL are worth nothing."""
+    confused = [control for control in controls if not control.separated]
+    if not confused or outcome not in (Verdict.PASS, Verdict.FAIL):
+        return outcome, why
+    names = ", ".join(f"{one.name} ({one.observed} instead of {one.expected})" for one in confused)
+    return Verdict.INCONCLUSIVE, f"not calibrated: the test did not tell {names}"
 
 
 def _vacuous(facts: Facts) -> bool:
@@ -155,7 +165,8 @@ def _special(facts: Facts) -> list[Check]:
                 _labelled(
                     name,
                     label,
-                    f"{len(tests)} tests, largest relative error {max(t.judgement.worst for t in tests):.2g}",
+                    f"{len(tests)} {'test' if len(tests) == 1 else 'tests'}, "
+                    f"largest relative error {max(t.judgement.worst for t in tests):.2g}",
                 )
             )
     return found

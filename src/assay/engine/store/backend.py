@@ -53,9 +53,11 @@ class Folder:
 
     calls = 1
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, read_only: bool = False) -> None:
         self.root = root
         self._journal = Journal(root / "journal", root)
+        if read_only:  # what is only looked at may lie on a medium that cannot be written, and is left as it is
+            return
         try:
             root.mkdir(parents=True, exist_ok=True)
             probe = root / f".probe-{os.urandom(8).hex()}"
@@ -214,13 +216,13 @@ class ObjectStore:
         return f"{self._root.rstrip('/')}/{name}"
 
 
-def open_backend(root: str | Path) -> Backend:
-    """The backend of a folder or URL."""
+def open_backend(root: str | Path, *, read_only: bool = False) -> Backend:
+    """The backend of a folder or URL; a folder that is ``read_only`` is neither made, nor probed, nor recovered."""
     text = str(root)
     if "://" not in text:
-        return Folder(Path(root))
+        return Folder(Path(root), read_only=read_only)
     if text.startswith(("file://", "local://")):
-        return Folder(Path(text.partition("://")[2]))
+        return Folder(Path(text.partition("://")[2]), read_only=read_only)
     return ObjectStore(text)
 
 

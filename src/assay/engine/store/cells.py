@@ -24,7 +24,7 @@ from assay.engine.plan import canonical
 from assay.engine.store.backend import Backend, Folder, open_backend
 from assay.engine.store.claims import Claims
 from assay.engine.store.files import write_atomically
-from assay.engine.store.keys import Key, Keyring, keyring
+from assay.engine.store.keys import UNKNOWN, Key, Keyring, keyring
 from assay.engine.store.looks import Ledger
 from assay.engine.store.plans import StoredPlan, read_plan, write_plan
 from assay.errors import expected
@@ -56,7 +56,8 @@ class Store:
     """Finished cells under ``root``, a folder or an fsspec URL, by key; several drivers may share it.
 
     ``trust`` names the keys of others whose cells are used too. ``damaged`` lists the objects found broken since it was
-    opened; ``others`` counts the cells used by trusted name, ``strangers`` those not used by signer.
+    opened; ``others`` counts the cells used by trusted name, ``strangers`` those not used by signer. With ``doubting``
+    (for an audit) the cells of unknown signers are read too, under a name that says so, and nothing is set aside.
     """
 
     root: str | Path
@@ -64,10 +65,11 @@ class Store:
     trust: Sequence[str] = ()
     others: Counter[str] = field(default_factory=Counter)
     strangers: Counter[str] = field(default_factory=Counter)
+    doubting: bool = False
 
     def __post_init__(self) -> None:
-        self._keys = keyring(self.trust)
-        self._backend: Backend = open_backend(self.root)
+        self._keys = keyring(self.trust, doubting=self.doubting)
+        self._backend: Backend = open_backend(self.root, read_only=self.doubting)
         if isinstance(self._backend, Folder):
             self.root = self._backend.root
 
@@ -83,8 +85,11 @@ class Store:
         try:
             found = _decode(raw, key, self._keys)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self.damaged.append(f"{key}.json: {error}; set aside, the cell is done again")
-            self._set_aside(name, raw)
+            if self.doubting:
+                self.damaged.append(f"{key}.json: {error}")
+            else:
+                self.damaged.append(f"{key}.json: {error}; set aside, the cell is done again")
+                self._set_aside(name, raw)
             return None
         if isinstance(found, str):
             self.strangers[found] += 1
@@ -129,9 +134,12 @@ class Store:
 
     def notes(self) -> dict[str, Any]:
         """What a reader of a run must know about the cells it was answered from."""
-        notes: dict[str, Any] = {"damaged cells redone": list(self.damaged)}
-        if self.others:
-            notes["cells of others, trusted by name"] = dict(self.others)
+        notes: dict[str, Any] = {f"damaged cells{'' if self.doubting else ' redone'}": list(self.damaged)}
+        if known := {name: count for name, count in self.others.items() if not name.startswith(UNKNOWN)}:
+            notes["cells of others, trusted by name"] = known
+        if len(known) < len(self.others):
+            doubted = {name: count for name, count in self.others.items() if name not in known}
+            notes["cells of unknown signers, read and doubted"] = doubted
         if self.strangers:
             notes["cells of unknown signers, not used"] = dict(self.strangers)
         return notes
@@ -142,7 +150,7 @@ class Store:
 
     def ledger(self) -> Ledger:
         """Which seeds of which claims were planned and looked at."""
-        return Ledger(self._backend)
+        return Ledger(self._backend, self._keys)
 
     def costs(self) -> CostModel:
         """How long cells took, as earlier drivers of this store recorded it; empty if there is no readable record."""

@@ -18,6 +18,8 @@ from pathlib import Path
 from assay.errors import AssayError, unknown
 
 VARIABLE = "ASSAY_KEY"
+UNKNOWN = "unknown key "
+"""What stands before the name of a signer whose key is not here, where its cells are read all the same."""
 LEAST = 16
 """Characters of a key, at least."""
 
@@ -42,18 +44,34 @@ class Key:
         return f"Key({self.signer})"
 
 
+@dataclass(frozen=True, repr=False)
+class Unchecked(Key):
+    """Stands for a key that is not here: takes every signature, so that whoever uses it must doubt what it signed."""
+
+    def signed(self, text: str, digest: str) -> bool:
+        del text, digest
+        return True
+
+
 @dataclass(frozen=True)
 class Keyring:
-    """One's own key, and the keys of others whose cells are used, by name."""
+    """One's own key, and the keys of others whose cells are used, by name.
+
+    ``doubting`` is for audits: what an unknown key has signed is read too, under a name that says so.
+    """
 
     own: Key
     trusted: Mapping[str, Key]
+    doubting: bool = False
 
     def find(self, signer: str) -> tuple[str, Key] | None:
         """The name (empty for one's own) and key of a signer; None if it is nobody's who is trusted."""
         if signer == self.own.signer:
             return "", self.own
-        return next(((name, key) for name, key in self.trusted.items() if key.signer == signer), None)
+        known = next(((name, key) for name, key in self.trusted.items() if key.signer == signer), None)
+        if known is None and self.doubting:
+            return f"{UNKNOWN}{signer}", Unchecked(b"")
+        return known
 
 
 _always: list[str] = []
@@ -64,9 +82,9 @@ def trust(names: Iterable[str]) -> None:
     _always[:] = names
 
 
-def keyring(trusted: Iterable[str] = ()) -> Keyring:
+def keyring(trusted: Iterable[str] = (), *, doubting: bool = False) -> Keyring:
     """One's own key, made if there is none, and those of the trusted names."""
-    return Keyring(own_key(), {name: _trusted(name) for name in dict.fromkeys([*trusted, *_always])})
+    return Keyring(own_key(), {name: _trusted(name) for name in dict.fromkeys([*trusted, *_always])}, doubting)
 
 
 def own_key() -> Key:

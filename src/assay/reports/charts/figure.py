@@ -17,6 +17,8 @@ from assay.results import Figure, Reference
 WIDTH, HEIGHT = 460, 290
 LETTER = 6.0
 """Width of a letter of the smallest text, for what must fit in a place."""
+END_LETTERS = 22
+"""Letters of the name beside the end of a line; the legend has all of them."""
 MOST_LABELS = 12
 """Above this many lines their ends carry no names: they could not be read."""
 LEFT, TOP = 54, 26
@@ -124,7 +126,7 @@ def end_labels(figure: Figure, x: Scale, y: Scale) -> list[tuple[float, str, str
     ]
     if not 1 < len(lines) <= MOST_LABELS:
         return []
-    names = distinct([series.name for _, series in lines], 16)
+    names = distinct([series.name for _, series in lines], END_LETTERS)
     found = []
     for (index, series), name in zip(lines, names, strict=True):
         drawn = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True) if x.draws(a) and y.draws(b)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from assay.reports import words
-from assay.results import Interval
+from assay.results import Measurement
 
 Attribute = str | float | int | None
 
@@ -48,21 +48,21 @@ def percent(share: float) -> str:
     return coordinate(100 * share) + "%"
 
 
-def number(value: float | int | None, at: str, *, unit: str = "", like: Interval | None = None) -> Markup:
+def number(value: float | int | None, at: str, *, unit: str = "", like: Measurement | None = None) -> Markup:
     """A number of the run, rounded for the eye, with its full value and its place in run.json for machines.
 
     ``at`` is the path in run.json with dots, below the ``data-in`` of the elements around it; a test walks every such
-    element and compares it with the file. ``like`` is the interval whose width says how many digits carry meaning.
+    element and compares it with the file. ``like`` is the measurement whose interval tells the digits.
     """
     if value is None:
         return tag("span", words.number(None), class_="none")
-    shown = pretty(words.sized(value, like))
+    shown = pretty(words.sized(value, like.interval, like.region) if like else words.number(value))
     return join(Markup('<data value="{}" data-at="{}">{}</data>').format(repr(value), at, shown), suffix(unit))
 
 
 def suffix(unit: str) -> Markup:
     """The unit after a number, kept on its line; nothing for a pure number."""
-    return Markup("") if unit in ("", "1") else Markup('<span class="unit">&nbsp;{}</span>').format(unit)
+    return Markup("") if unit in words.PURE else Markup('<span class="unit">&nbsp;{}</span>').format(unit)
 
 
 def pretty(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -13,6 +14,9 @@ from assay.results import Frozen, Run
 
 LARGEST = 256 * 2**20
 """Bytes of the largest run.json the viewer opens; a larger one is named in the list instead of filling the memory."""
+
+SAME_MOMENT = 1.0
+"""Seconds by which the time in a run may lie before that of its progress: one of them is written in whole seconds."""
 
 
 class TrackProgress(Frozen):
@@ -34,6 +38,8 @@ class Progress(Frozen):
     updated: float | str = ""
     tracks: tuple[TrackProgress, ...] = ()
     seconds_left: float | None = None
+    finished: bool = False
+    """Written once, at the end: a fact of the file, which copying it does not change."""
 
     @property
     def done(self) -> int:
@@ -44,6 +50,15 @@ class Progress(Frozen):
     def total(self) -> int:
         """Cells planned."""
         return sum(track.total for track in self.tracks)
+
+    def ended_in(self, run: Run) -> bool:
+        """Whether ``run`` is what this progress came to, and not an earlier one in the same folder."""
+        if self.finished or not isinstance(self.started, float):
+            return True
+        try:
+            return datetime.fromisoformat(run.created).timestamp() >= self.started - SAME_MOMENT
+        except ValueError:
+            return True
 
 
 @dataclass(frozen=True)
@@ -94,10 +109,13 @@ class Library:
         finished, progress = _inside(folder, "run.json"), _inside(folder, "progress.json")
         if finished is None and progress is None:
             return None
-        if finished is not None and (progress is None or finished.stat().st_mtime_ns >= progress.stat().st_mtime_ns):
-            return self._remembered(folder.name, finished)
-        assert progress is not None
-        return _running(folder.name, progress)
+        running = _running(folder.name, progress) if progress is not None else None
+        if finished is None:
+            return running
+        known = self._remembered(folder.name, finished)
+        if running is None or running.progress is None or known.run is None or running.progress.ended_in(known.run):
+            return known
+        return running
 
     def _remembered(self, name: str, file: Path) -> Entry:
         status = file.stat()

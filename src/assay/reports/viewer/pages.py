@@ -10,19 +10,23 @@ from markupsafe import Markup
 from assay.reports import words
 from assay.reports.html import asset, date, environment, policy, verdict_bar
 from assay.reports.viewer.library import Entry
-from assay.reports.viewer.trends import revision, trends
+from assay.reports.viewer.trends import matrices, revision
 
 
 def list_page(entries: list[Entry], *, folder: str) -> str:
     """Every run with its verdict, running ones first, with boxes to choose what to compare."""
     rows = [_row(entry) for entry in entries]
-    return _render("runs.html", rows=rows, folder=folder)
+    ended = [row for row in rows if not row["progress"]]
+    audits = [row for row in ended if row["run"] is not None and row["run"].kind == "audit"]
+    others = [row for row in ended if row not in audits]
+    lists = [(title, mine) for title, mine in (("Verifications and benchmarks", others), ("Audits", audits)) if mine]
+    return _render("runs.html", rows=rows, lists=lists, folder=folder)
 
 
 def trends_page(entries: list[Entry]) -> str:
     """Each claim over all finished runs."""
     runs = [(entry.name, entry.run) for entry in entries if entry.run is not None]
-    return _render("trends.html", trends=trends(runs), count=len(runs))
+    return _render("trends.html", matrices=matrices(runs), count=len(runs))
 
 
 def progress_json(entries: list[Entry]) -> str:
@@ -66,7 +70,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "summary": words.summary(run),
         "bar": verdict_bar(run.counts),
         "revision": revision(run) if run.environment.git_revision else "—",
-        "time": words.duration(run.seconds),
+        "time": words.duration(run.seconds) if run.seconds else "—",
     }
 
 

@@ -10,6 +10,9 @@ from assay.reports import words
 from assay.reports.compare import claim_key
 from assay.results import Figure, Finding, Measurement, Reference, Run, Series, Verdict
 
+MOST_COLUMNS = 24
+"""Runs side by side; older ones are counted, not shown."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -36,6 +39,38 @@ class Trend:
         return sum(a is not b for a, b in pairwise(seen))
 
 
+@dataclass(frozen=True)
+class Column:
+    """One run at the head of the matrix."""
+
+    run: str
+    revision: str
+    day: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Claims by runs, oldest first; ``left_out`` counts older runs that have no column."""
+
+    title: str
+    columns: tuple[Column, ...]
+    trends: tuple[Trend, ...]
+    left_out: int = 0
+
+
+def matrices(runs: Sequence[tuple[str, Run]]) -> list[Matrix]:
+    """One matrix for what was verified and measured, one for audits: they are run for other reasons at other times."""
+    kinds = (("Verifications and benchmarks", False), ("Audits", True))
+    found = []
+    for title, audits in kinds:
+        mine = sorted((item for item in runs if (item[1].kind == "audit") is audits), key=lambda item: item[1].created)
+        shown = mine[-MOST_COLUMNS:]
+        if shown:
+            columns = tuple(Column(name, _head(run), run.created[:10]) for name, run in shown)
+            found.append(Matrix(title, columns, tuple(trends(shown)), len(mine) - len(shown)))
+    return found
+
+
 def trends(runs: Sequence[tuple[str, Run]]) -> list[Trend]:
     """The trend of every claim in ``runs`` (name and run), those that changed most first."""
     ordered = sorted(runs, key=lambda item: item[1].created)
@@ -53,6 +88,11 @@ def revision(run: Run) -> str:
     if not environment.git_revision:
         return run.created[:10]
     return environment.git_revision[:7] + ("*" if environment.git_dirty else "")
+
+
+def _head(run: Run) -> str:
+    """The revision, or the time of day of a run that knows none: the day stands below."""
+    return revision(run) if run.environment.git_revision else run.created[11:16] or run.created
 
 
 def _trend(runs: Sequence[tuple[str, Run]], findings: dict[int, Finding]) -> Trend:

@@ -10,7 +10,7 @@ from assay.engine import Store
 from assay.errors import InputError, expected
 from assay.protocols import Executor, Watcher
 from assay.results import Run, load_run
-from assay.studies.audit_run.evidence import trace
+from assay.studies.audit_run.evidence import WITH_CELLS, trace
 from assay.studies.audit_run.findings import judge_files, judge_finding, judge_sample, overview
 from assay.studies.audit_run.rerun import recompute, sample
 from assay.studies.study import make_run
@@ -33,7 +33,9 @@ def audit_run(
 
     Every finding is decided again from its cells in ``store`` (found beside the run by default), its controls and seeds
     are looked up there, and a random ``rerun`` share of all cells, at least one of each finding, is computed again on
-    this machine. ``seed`` fixes the sample; left out, nobody could have known it beforehand.
+    this machine. ``seed`` fixes the sample; left out, nobody could have known it beforehand. Cells of a key that is not
+    here are read and doubted: a finding that rests on them holds once all of them came out the same. The store is left
+    as it is.
     """
     if not 0.0 <= rerun <= 1.0:
         raise expected("a share of cells between 0 and 1 to compute again", given=f"rerun={rerun!r}")
@@ -42,27 +44,35 @@ def audit_run(
     audited = load_run(folder)
     if not audited.findings:
         raise InputError(f"{folder} holds no findings; there is nothing to audit")
-    place = Store(store if store is not None else find_store(folder))
+    place = None
+    if store is not None or audited.kind in WITH_CELLS:
+        place = Store(store if store is not None else find_store(folder, audited), doubting=True)
     traced = [trace(audited, finding, place) for finding in audited.findings]
     drawn = secrets.randbelow(2**31) if seed is None else seed
     compared = recompute(
         sample(traced, share=rerun, seed=drawn), executor=executor, workers=workers, watcher=watcher)
-    findings = [judge_finding(each, place) for each in traced]
+    findings = [judge_finding(each, place, compared) for each in traced]
     findings.append(judge_files(audited, folder))
     findings.append(judge_sample(traced, compared, share=rerun, seed=drawn))
+    if command is not None and seed is None:
+        command = f"{command} --seed {drawn}"  # else the same command would draw another sample
     return make_run(
         "audit", f"Audit of run {audited.id}", findings, identity={"audited": audited.id, "seed": drawn},
         command=command or f"assay audit-run {folder} --rerun {rerun:.0%} --seed {drawn}",
         budget=audited.budget, seconds=time.perf_counter() - start, figures=(overview(findings),),
-        config={"run": audited.id, "run digest": audited.digest, "sample seed": drawn, **place.notes()},
+        config={
+            "run": audited.id, "run digest": audited.digest, "sample seed": drawn, **(place.notes() if place else {}),
+        },
     )
 
 
-def find_store(folder: Path) -> Path:
-    """The store a run was most likely answered from: in its folder, or beside it."""
+def find_store(folder: Path, run: Run | None = None) -> Path:
+    """The store a run was most likely answered from: in its folder, or beside it; the one with its plan before others.
+    """
     home = folder if folder.is_dir() else folder.parent
     places = [home / "cells", home.parent / "cells", Path("assay-runs") / "cells"]
-    for place in places:
-        if place.is_dir():
-            return place
+    found = [place for place in places if place.is_dir()]
+    plan = f"plans/{run.config.get('plan')}.json" if run is not None else ""
+    if found:
+        return next((place for place in found if plan and (place / plan).is_file()), found[0])
     raise InputError(f"no cells found in {', '.join(map(str, places))}; name the store of the run with --store")

@@ -8,15 +8,20 @@ from dataclasses import dataclass, field
 
 from assay.engine import Store
 from assay.engine.store.cells import StoredCell
+from assay.engine.store.keys import UNKNOWN
 from assay.engine.store.plans import StoredPlan
-from assay.errors import AssayError
+from assay.errors import FOREIGN, AssayError, InputError
 from assay.protocols import BUDGETS, Cell, Outcome, Outcomes, Trial
 from assay.registry import registry
 from assay.results import Evidence, Finding, Measurement, Run
+from assay.studies.bench.cells import RESTARTED, SHUFFLED
+from assay.studies.bench.run import Matrix
 from assay.studies.looks import Past
 from assay.studies.study import Question
 from assay.studies.verification import question
 
+WITH_CELLS = ("verify", "selftest", "bench")
+"""Kinds of runs whose findings were decided from cells."""
 ROUNDING = 1e-9
 """Relative difference of two numbers computed from the same records: libraries of another build may sum otherwise."""
 
@@ -29,6 +34,13 @@ class Piece:
     cell: Cell
     key: str
     stored: StoredCell | None
+    altered: bool = False
+    """Whether there is a file of this cell that is not what was written."""
+
+    @property
+    def vouched(self) -> bool:
+        """Whether somebody known signed it."""
+        return self.stored is not None and not self.stored.signer.startswith(UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,8 @@ class Traced:
             Outcome(piece.trial, piece.stored.record, None, piece.stored.seconds)
             for piece in self.pieces if piece.stored is not None
         ]
-        return self.question.decide(Outcomes(tuple(found)), self.pasts)[0]
+        decided = self.question.decide(Outcomes(tuple(found)), self.pasts)
+        return next((each for each in decided if each.name == self.finding.name), decided[0])
 
 
 @dataclass(frozen=True)
@@ -70,35 +83,57 @@ class Difference:
     cells: str
 
 
-def trace(run: Run, finding: Finding, store: Store) -> Traced:
-    """The cells of a finding: by the plan that was written before them, else by the plan its track makes here."""
-    if finding.number is None or run.kind not in ("verify", "selftest"):
-        return Traced(finding, obstacle=f"a {run.kind} run has no track to decide this again")
+def trace(run: Run, finding: Finding, store: Store | None) -> Traced:
+    """The cells of a finding: by the plan that was written before them, else by the plan its question makes here."""
+    if store is None or run.kind not in WITH_CELLS:
+        command = finding.rerun or run.command
+        again = f"; issue the command that made it again: {command}" if command else ""
+        return Traced(finding, obstacle=f"a run of kind {run.kind} keeps no cells to decide this again from{again}")
     try:
-        track = registry.find(finding.number)
+        asked, controls = _asked(run, finding)
     except AssayError as error:
         return Traced(finding, obstacle=str(error))
-    if track.name != finding.name or run.budget not in BUDGETS or not finding.seeds:
-        here = f"track {track.number} is called {track.name} here"
-        return Traced(finding, obstacle=f"{here}; the run has '{finding.name}', budget '{run.budget}'")
-    try:
-        asked = question(track, next(budget for budget in BUDGETS if budget == run.budget), finding.seeds)
-    except Exception as error:
+    except FOREIGN as error:
         return Traced(finding, obstacle=f"its trials cannot be planned here: {type(error).__name__}: {error}")
     kept = store.read_plan(str(run.config.get("plan", "")))
     keys = [each.cell.key for each in asked.planned]
     written = kept.cells.get(asked.key) if kept else None
     if written is not None and len(written) == len(keys):
         keys = list(written)
+    found = store.get_all(keys)
+    altered = {text.partition(".")[0] for text in store.damaged}
     pieces = tuple(
-        Piece(each.trial, each.cell, key, stored)
-        for each, key, stored in zip(asked.planned, keys, store.get_all(keys), strict=True)
+        Piece(each.trial, each.cell, key, stored, key in altered)
+        for each, key, stored in zip(asked.planned, keys, found, strict=True)
     )
     other = any(piece.cell.key != piece.key for piece in pieces)
-    controls = tuple(str(arm) for control in track.body.controls for arm in getattr(control, "arms", (control,)))
     ledger = store.ledger()
     pasts = {claim: Past.again(ledger, claim, asked.seeds, code=asked.code) for claim in asked.claims}
     return Traced(finding, asked, controls, pieces, kept if written is not None else None, other, pasts=pasts)
+
+
+def _asked(run: Run, finding: Finding) -> tuple[Question, tuple[str, ...]]:
+    """The question a finding answers, and the arms of it whose answer is known beforehand."""
+    if run.kind == "bench":
+        matrix, tasks = Matrix.of(run)
+        task = next((task for task in tasks if finding.name.startswith(f"{task.name}/")), None)
+        if task is None:
+            raise InputError(f"the run did not ask for the task of '{finding.name}'")
+        asked = matrix.question(task)
+        arms = dict.fromkeys(each.trial.arm for each in asked.planned)
+        return asked, tuple(arm for arm in arms if arm.startswith((RESTARTED, SHUFFLED)))
+    if finding.number is None:
+        raise InputError("it names no track that could decide it again")
+    track = registry.find(finding.number)
+    budget = next((budget for budget in BUDGETS if budget == run.budget), None)
+    if track.name != finding.name or budget is None or not finding.seeds:
+        here = f"track {track.number} is called {track.name} here"
+        raise InputError(f"{here}; the run has '{finding.name}', budget '{run.budget}'")
+    controls = (str(arm) for control in track.body.controls for arm in getattr(control, "arms", (control,)))
+    # The page names the seeds that were run; the plan was made for those that were asked for.
+    asked_for = run.config.get("seeds")
+    seeds = tuple(map(int, asked_for)) if isinstance(asked_for, list) and asked_for else finding.seeds
+    return question(track, budget, seeds), tuple(controls)
 
 
 def differences(page: Finding, cells: Finding) -> list[Difference]:

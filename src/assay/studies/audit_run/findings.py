@@ -12,40 +12,42 @@ from assay.engine import Store
 from assay.reports.save import FOLDER, RENDERERS
 from assay.reports.truth import contradictions
 from assay.results import Check, Figure, Finding, Measurement, Region, Run, Table, Verdict
-from assay.studies.audit_run.evidence import Traced, differences, records_by_arm
+from assay.studies.audit_run.evidence import Piece, Traced, differences, records_by_arm
 from assay.studies.audit_run.rerun import ELSEWHERE, Compared
 
-CHECKS = ("cells are there", "decided again", "controls were run", "seeds were run", "planned before", "page agrees")
+CHECKS = (
+    "cells are there", "signed by somebody known", "decided again", "controls were run", "seeds were run",
+    "planned before", "page agrees",
+)  # fmt: skip
+THERE, SIGNED, AGAIN, CONTROLS, SEEDS, PLANNED, PAGE = CHECKS
 
 
-def judge_finding(traced: Traced, store: Store) -> Finding:
+def judge_finding(traced: Traced, store: Store | None, compared: Sequence[Compared] = ()) -> Finding:
     """Whether a finding of the run is what its cells say; every difference is a row of its table."""
     page = traced.finding
-    if traced.obstacle:
-        checks = [Check(name=CHECKS[0], verdict=Verdict.INCONCLUSIVE, reason=traced.obstacle), _page(page)]
+    if traced.obstacle or store is None:
+        checks = [Check(name=THERE, verdict=Verdict.INCONCLUSIVE, reason=traced.obstacle), _page(page)]
         return _finding(page, checks, ())
     missing = traced.missing
-    whole = Check(name=CHECKS[0], verdict=Verdict.PASS, reason=_whose(traced))
-    if missing:
-        some = ", ".join(piece.cell.label for piece in missing[:3])
-        reason = f"{len(missing)} of {len(traced.pieces)} cells are not in the store, or not of a trusted key: {some}"
-        whole = Check(name=CHECKS[0], verdict=Verdict.INCONCLUSIVE, reason=reason)
     table: tuple[Table, ...] = ()
     if len(missing) == len(traced.pieces):
-        again = Check(name=CHECKS[1], verdict=Verdict.INCONCLUSIVE, reason="there is nothing to decide from")
+        again = Check(name=AGAIN, verdict=Verdict.INCONCLUSIVE, reason="there is nothing to decide from")
     else:
         found = differences(page, traced.again())
-        again = Check(name=CHECKS[1], verdict=Verdict.PASS, reason="the same verdict and the same numbers")
+        again = Check(name=AGAIN, verdict=Verdict.PASS, reason="the same verdict and the same numbers")
         if found:
             first, more = found[0], f", and {len(found) - 1} more" if len(found) > 1 else ""
             reason = f"{first.what}: the page says {first.page}, the cells say {first.cells}{more}"
             # With cells missing the decision cannot come out the same; that is no contradiction yet.
             worst = Verdict.INCONCLUSIVE if missing else Verdict.FAIL
-            again = Check(name=CHECKS[1], verdict=worst, reason=reason)
+            again = Check(name=AGAIN, verdict=worst, reason=reason)
             rows = tuple((each.what, each.page, each.cells) for each in found)
             title = "What the page says and the cells do not"
             table = (Table(title=title, columns=("what", "page", "cells"), rows=rows),)
-    checks = [whole, again, _controls(traced), _seeds(traced), _planned(traced, store), _page(page)]
+    checks = [
+        _there(traced), _signed(traced, compared), again, _controls(traced), _seeds(traced), _planned(traced, store),
+        _page(page),
+    ]
     return _finding(page, checks, table)
 
 
@@ -123,14 +125,14 @@ def judge_sample(traced: Sequence[Traced], compared: Sequence[Compared], *, shar
 def overview(findings: Sequence[Finding]) -> Figure:
     """Findings by checks: what holds, what could not be told, what does not hold."""
     shade = {Verdict.PASS: 1.0, Verdict.INCONCLUSIVE: 0.5}
-    rows = [finding for finding in findings if finding.checks and finding.checks[0].name == CHECKS[0]]
+    rows = [finding for finding in findings if finding.checks and finding.checks[0].name == THERE]
     grid = []
     for finding in rows:
         told = {check.name: shade.get(check.verdict, 0.0) for check in finding.checks}
         grid.append(tuple(told.get(name, 0.5) for name in CHECKS))
     return Figure(
         key="audit", question="Which finding holds under which check?", kind="heatmap",
-        categories=("cells", "verdict", "controls", "seeds", "plan", "page"),
+        categories=("cells", "signed", "again", "arms", "seeds", "plan", "page"),
         row_names=tuple(f"{'' if f.number is None else f.number} {f.name}".strip() for f in rows), grid=tuple(grid),
         caption="1: holds; 0.5: cannot be told here; 0: does not hold.",
     )
@@ -147,11 +149,39 @@ def _table(compared: Sequence[Compared], note: str) -> Table:
     return Table(title="Cells computed again", columns=columns, rows=rows, note=note)
 
 
-def _whose(traced: Traced) -> str:
+def _there(traced: Traced) -> Check:
+    """Every cell is in the store, and none of them is another than was written."""
+    count, altered = len(traced.pieces), [piece for piece in traced.pieces if piece.altered]
+    if altered:
+        reason = f"{len(altered)} of {count} cells are not what was written: {_some(altered)}"
+        return Check(name=THERE, verdict=Verdict.FAIL, reason=reason)
+    if missing := traced.missing:
+        hint = "" if traced.plan is not None else "; is this the store of the run? name it with --store"
+        reason = f"{len(missing)} of {count} cells are not in the store: {_some(missing)}{hint}"
+        return Check(name=THERE, verdict=Verdict.INCONCLUSIVE, reason=reason)
+    code = "; computed by other code than is here" if traced.other_code else ""
+    return Check(name=THERE, verdict=Verdict.PASS, reason=f"all {count} cells{code}")
+
+
+def _signed(traced: Traced, compared: Sequence[Compared]) -> Check:
+    """Every cell bears the key of somebody known, or came out the same when it was computed again here."""
     names = Counter(piece.stored.signer or "you" for piece in traced.pieces if piece.stored is not None)
     by = ", ".join(f"{count} signed by {name}" for name, count in names.items())
-    code = "; computed by other code than is here" if traced.other_code else ""
-    return f"{len(traced.pieces)} cells, {by}{code}"
+    strange = {piece.key for piece in traced.pieces if piece.stored is not None and not piece.vouched}
+    proven = {each.piece.key for each in compared if each.same}
+    if open_ := strange - proven:
+        reason = (
+            f"{by}, whose key is not here: {len(open_)} of them were not computed again; trust the key by name "
+            "(--trust) or compute all of them again (--rerun 100%)"
+        )
+        return Check(name=SIGNED, verdict=Verdict.INCONCLUSIVE, reason=reason)
+    told = f"{by}, each computed again here" if strange else by or "no cell"
+    return Check(name=SIGNED, verdict=Verdict.PASS if names else Verdict.INCONCLUSIVE, reason=told)
+
+
+def _some(pieces: Sequence[Piece]) -> str:
+    more = ", ..." if len(pieces) > 3 else ""
+    return ", ".join(piece.cell.label for piece in pieces[:3]) + more
 
 
 def _controls(traced: Traced) -> Check:
@@ -160,11 +190,12 @@ def _controls(traced: Traced) -> Check:
     planned = set(traced.controls)
     unrun = sorted(name for name in planned if not arms.get(name))
     if not planned:
-        return Check(name=CHECKS[2], verdict=Verdict.FAIL, reason="the track has no controls")
+        return Check(name=CONTROLS, verdict=Verdict.FAIL, reason="the track has no controls")
     if unrun:
         verdict = Verdict.INCONCLUSIVE if traced.missing else Verdict.FAIL
-        return Check(name=CHECKS[2], verdict=verdict, reason=f"no record of {', '.join(unrun[:3])}")
-    return Check(name=CHECKS[2], verdict=Verdict.PASS, reason=f"{len(planned)} control arms have records")
+        return Check(name=CONTROLS, verdict=verdict, reason=f"no record of {', '.join(unrun[:3])}")
+    arms_of = "1 control arm has" if len(planned) == 1 else f"{len(planned)} control arms have"
+    return Check(name=CONTROLS, verdict=Verdict.PASS, reason=f"{arms_of} records")
 
 
 def _seeds(traced: Traced) -> Check:
@@ -173,15 +204,16 @@ def _seeds(traced: Traced) -> Check:
     asked = set(traced.finding.seeds)
     if wished := sorted(asked - ran):
         verdict = Verdict.INCONCLUSIVE if traced.missing else Verdict.FAIL
-        return Check(name=CHECKS[3], verdict=verdict, reason=f"no record at seeds {', '.join(map(str, wished[:5]))}")
-    return Check(name=CHECKS[3], verdict=Verdict.PASS, reason=f"records at all {len(asked)} seeds")
+        return Check(name=SEEDS, verdict=verdict, reason=f"no record at seeds {', '.join(map(str, wished[:5]))}")
+    told = "a record at the only seed" if len(asked) == 1 else f"records at all {len(asked)} seeds"
+    return Check(name=SEEDS, verdict=Verdict.PASS, reason=told)
 
 
 def _planned(traced: Traced, store: Store) -> Check:
     """Every cell was in a plan that was written down before it was computed."""
     dated = [piece for piece in traced.pieces if piece.stored is not None and piece.stored.at]
     if traced.plan is None or not dated:
-        return Check(name=CHECKS[4], verdict=Verdict.INCONCLUSIVE, reason="no plan of this run is in the store")
+        return Check(name=PLANNED, verdict=Verdict.INCONCLUSIVE, reason="no plan of this run is in the store")
     late = {piece.key: piece.stored.at for piece in dated if piece.stored and piece.stored.at < traced.plan.at}
     if late:
         for plan in store.plans():
@@ -189,14 +221,14 @@ def _planned(traced: Traced, store: Store) -> Check:
             late = {key: at for key, at in late.items() if key not in keys or plan.at > at}
     if late:
         reason = f"{len(late)} of {len(dated)} cells were computed before any plan named them"
-        return Check(name=CHECKS[4], verdict=Verdict.FAIL, reason=reason)
-    return Check(name=CHECKS[4], verdict=Verdict.PASS, reason=f"{len(dated)} cells were planned, then computed")
+        return Check(name=PLANNED, verdict=Verdict.FAIL, reason=reason)
+    return Check(name=PLANNED, verdict=Verdict.PASS, reason=f"{len(dated)} cells were planned, then computed")
 
 
 def _page(page: Finding) -> Check:
     found = contradictions(page)
     verdict = Verdict.FAIL if found else Verdict.PASS
-    return Check(name=CHECKS[5], verdict=verdict, reason=found[0] if found else "verdict and numbers agree")
+    return Check(name=PAGE, verdict=verdict, reason=found[0] if found else "verdict and numbers agree")
 
 
 def _finding(page: Finding, checks: Sequence[Check], tables: tuple[Table, ...]) -> Finding:
@@ -212,7 +244,7 @@ def _concluded(
     """A finding as good as its worst check."""
     worst = Verdict.worst(check.verdict for check in checks)
     bad = [f"{check.name}: {check.reason}" for check in checks if check.verdict is worst]
-    reason = "; ".join(bad) if worst is not Verdict.PASS else "; ".join(check.reason for check in checks)
+    reason = "; ".join(bad if worst is not Verdict.PASS else dict.fromkeys(check.reason for check in checks))
     return Finding(
         subject=subject, claim=claim, verdict=worst, reason=reason, name=name, checks=tuple(checks), tables=tables)
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from assay.engine import LocalExecutor, Store, execute
 from assay.protocols import CellEvent, Executor, Watcher
+from assay.stats.observed import is_clock
 from assay.studies.audit_run.evidence import Piece, Traced
 
-CLOCKS = ("second", "time", "duration", "memory", "bytes")
-"""Words in the names of values that say how long or how much, which no two runs share."""
 ELSEWHERE = 1e-6
 """Relative difference allowed when a cell is computed again on another machine or with other versions."""
 
@@ -90,7 +89,7 @@ def _values(stored: Any, again: Any, where: str) -> Iterator[tuple[str, Any, Any
     """Pairs of single values at the same place; clocks are left out."""
     if isinstance(stored, Mapping) and isinstance(again, Mapping):
         for name in sorted({*stored, *again}):
-            if not any(word in name.lower() for word in CLOCKS):
+            if not is_clock(name):
                 yield from _values(stored.get(name), again.get(name), f"{where}.{name}".strip("."))
     elif isinstance(stored, list) and isinstance(again, list) and len(stored) == len(again):
         for index, (one, other) in enumerate(zip(stored, again, strict=True)):

@@ -8,10 +8,11 @@ from statistics import fmean
 from typing import Any
 
 from assay import stats
-from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Verdict
+from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Region, Series, Verdict
 from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
 from assay.studies.bench.cells import FLOORS, LARGE, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.credit import credit_by_weight
 from assay.studies.bench.limits import limitations
 from assay.studies.bench.measured import Claim, Measured, Records
 from assay.studies.looks import NO_PAST, Past
@@ -19,6 +20,11 @@ from assay.studies.looks import NO_PAST, Past
 RETURN_MARGIN = 5.0
 """Steps of an episode by which the return of a clone may differ from its baseline's."""
 P_VALUE = "p-value of parity"
+
+POSSIBLE = {
+    "seconds": Region(low=0.0), "residual": Region(low=0.0), "gradient_agreement": Region(low=-1.0, high=1.0),
+}  # fmt: skip
+"""What a quantity can be at all, beside percentages; a t interval does not know."""
 
 FLOOR_NAMES = ("chance", "majority", "logistic", "mean", "ridge", "neighbour")
 
@@ -229,14 +235,18 @@ def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
             ("return_mean", "return", "reward", 1.0),
             ("seconds", "training time", "s", 1.0), ("gradient_agreement", "cosine with the true gradient", "1", 1.0),
             ("residual", "largest residual of the last epoch", "1", 1.0),
+            ("reached", "share of the weights given an update", "%", 100.0),
+            ("peak_bytes", "peak memory of a step", "kB", 1e-3),
         ):
             values = tuple(factor * float(records[s][key]) for s in seeds if records[s].get(key) is not None)
             if not values or len(values) != len(seeds):
                 continue
             found.append(Measurement(
                 name=f"{name}, {owner.name}", value=sum(values) / len(values), unit=unit, n=len(values),
-                interval=stats.mean_interval(values), values=values, seeds=seeds, note="seeds",
+                interval=stats.mean_interval(values), values=values, seeds=seeds, of="seeds",
+                possible=POSSIBLE.get(key, stats.levels(values, unit)),
             ))
+        found += credit_by_weight(records, owner.name)
     for key, name in (("seconds", "wall-clock time ratio"), ("cpu_seconds", "processor time ratio")):
         if (ratio := time_ratio(evidence, arm, key)) is not None:
             found.append(Measurement(name=name, value=ratio, unit="x", source="derived",
@@ -284,7 +294,7 @@ def _key_finding(evidence: Measured, arm: Arm, ours: list[float], theirs: list[f
 
 
 def _experiment(evidence: Measured, arm: Arm) -> str:
-    source = chosen(evidence.task, arm)
+    source = chosen(evidence.task, arm, evidence.settings_from)
     record = next(iter(evidence.of(arm.name).values()), {})
     size = f"{record['train_items']:,} training and {record['items']:,} test items. " if record else ""
     return (

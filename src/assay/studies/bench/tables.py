@@ -128,10 +128,12 @@ def against_published(evidence: Mapping[str, Measured], *, margin: float) -> Tab
     return Table(title=title, columns=columns, rows=tuple(rows), note=note)  # type: ignore[arg-type]
 
 
-def gap_heatmap(evidence: Mapping[str, Measured], arms: Sequence[Arm]) -> Figure | None:
-    """Mean gaps of every arm on every task; None where fewer than two tasks or no comparison was finished."""
+def gap_heatmap(
+    evidence: Mapping[str, Measured], arms: Sequence[Arm], findings: Mapping[str, Finding]
+) -> Figure | None:
+    """Mean gaps of every arm on every task with the verdict on each; None where no comparison was finished."""
     compared = [arm for arm in arms if arm != arm.baseline]
-    grid, names = [], []
+    grid, names, notes = [], [], []
     for task, found in evidence.items():
         if found.metric.key != "accuracy":
             continue
@@ -142,12 +144,16 @@ def gap_heatmap(evidence: Mapping[str, Measured], arms: Sequence[Arm]) -> Figure
         if any(value == value for value in row):
             grid.append(tuple(row))
             names.append(task)
+            notes.append(tuple(findings[f"{task}/{arm.name}"].verdict.value for arm in compared))
+    margins = {found.margin for found in evidence.values() if found.metric.key == "accuracy"}
     if not grid or not compared:
         return None
     return Figure(
         key="gaps", question="Where does each rule stand against backprop?", kind="heatmap", grid=tuple(grid),
-        row_names=tuple(names), categories=tuple(arm.name for arm in compared),
-        caption="Mean test accuracy minus that of backprop, in percentage points; paired seeds.",
+        row_names=tuple(names), categories=tuple(arm.name for arm in compared), notes=tuple(notes),
+        margin=margins.pop() if len(margins) == 1 else None,
+        caption="Mean test accuracy minus that of backprop, in percentage points; paired seeds. What lies beyond the "
+        "margin is framed.",
     )
 
 

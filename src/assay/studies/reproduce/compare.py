@@ -39,6 +39,23 @@ class Comparison:
         return sum(self.values) / len(self.values)
 
     @property
+    def better(self) -> bool:
+        """Whether ours misses the published figure on the good side: not the same, yet not short of it."""
+        high = self.figure.quantity in ("accuracy", "gain over frozen")
+        return high and self.verdict is Verdict.FAIL and self.mean is not None and self.mean > self.figure.value
+
+    @property
+    def outcome(self) -> Verdict | None:
+        """The verdict a reader is shown: more than was published holds in part, it is no failure."""
+        return Verdict.PARTIAL if self.better else self.verdict
+
+    @property
+    def word(self) -> str:
+        """Whether it reproduces, in one word."""
+        words = {Verdict.PASS: "yes", Verdict.FAIL: "no", Verdict.INCONCLUSIVE: "undecided", None: "not run"}
+        return "better than published" if self.better else words[self.verdict]
+
+    @property
     def interval(self) -> Interval | None:
         """The 95 % t interval of our mean over seeds."""
         if len(self.values) < 2:

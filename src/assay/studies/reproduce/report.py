@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from assay.results import Check, Control, Failure, Finding, Measurement, Run, Table, Verdict
+from assay.results import Check, Control, Failure, Finding, Measurement, Region, Run, Table, Verdict
 from assay.studies.reproduce.compare import Comparison, by_arm, compare_all
 from assay.studies.study import make_run
 
@@ -37,8 +37,8 @@ def report(records: Sequence[Record], failures: Sequence[Failure], *, command: s
 def _finding(arm: str, compared: Sequence[Comparison], records: Sequence[Record]) -> Finding:
     same_length = [c for c in compared if c.epochs == c.figure.epochs]
     judged = same_length or list(compared)
-    verdict = Verdict.worst(c.verdict for c in judged if c.verdict is not None)
-    worst = max(judged, key=lambda c: (c.verdict or Verdict.STUB).severity)
+    verdict = Verdict.worst(c.outcome for c in judged if c.outcome is not None)
+    worst = max(judged, key=lambda c: (c.outcome or Verdict.STUB).severity)
     found = by_arm(records)[arm]
     controls = [pair for record in found.values() for pair in record["diagnostics"]["controls"]]
     told = bool(controls) and all(pair["true"] > 0.9 and abs(pair["random"]) < 0.5 for pair in controls)
@@ -48,9 +48,11 @@ def _finding(arm: str, compared: Sequence[Comparison], records: Sequence[Record]
         name=f"fa-protocol-{arm}",
         claim="Our figures lie within the margin of the published ones.",
         verdict=verdict,
-        reason=f"{worst.figure.quantity}: {worst.reason}{note}",
+        reason=f"{worst.figure.quantity}{' better than published' if worst.better else ''}: {worst.reason}{note}",
         measurements=tuple(_measurement(c) for c in compared if c.mean is not None and math.isfinite(c.mean)),
-        checks=tuple(Check(name=_label(c), verdict=c.verdict or Verdict.STUB, reason=c.reason) for c in compared),
+        checks=tuple(
+            Check(name=_label(c), verdict=c.outcome or Verdict.STUB, reason=c.reason, label=c.word) for c in compared
+        ),
         controls=(
             Control(
                 name="perturbation with the true gradient",
@@ -78,6 +80,7 @@ def _measurement(c: Comparison) -> Measurement:
         value=c.mean,
         n=len(c.values),
         interval=c.interval,
+        possible=Region(low=0.0, high=1.0) if c.figure.quantity == "accuracy" else None,
         values=c.values,
         seeds=c.seeds,
         note=f"published {c.figure.value:g} after {c.figure.epochs} epochs, ours after {c.epochs}",
@@ -101,7 +104,7 @@ def _table(compared: Sequence[Comparison]) -> Table:
                 c.mean,
                 len(c.values),
                 c.epochs,
-                c.verdict.value if c.verdict else "not run",
+                c.word,
             )
             for c in compared
         ),

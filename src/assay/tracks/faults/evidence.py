@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay import stats
 from assay.protocols import ControlArm, Outcome, Outcomes, Trial, known_bad, known_good
-from assay.results import Finding, Verdict
-from assay.tracks.faults.planted import Judgement, Planted, judge
+from assay.results import Evidence, Finding, Verdict
+from assay.tracks.faults.planted import REFUSED, Judgement, Planted, judge
 from assay.tracks.faults.verdicts import CALIBRATED, MARGIN, SEEDS, as_control, as_outcome, enforced, lenient
 
 if TYPE_CHECKING:
@@ -46,6 +46,32 @@ def number_without_interval(generator: Generator, faulty: bool) -> Judgement:
     number = decision.measurement.model_copy(update=bare)
     subject = lenient(seeds, values).model_copy(update={"measurements": (number,), "verdict": Verdict.PASS})
     return enforced(subject, seeds)
+
+
+def values_without_records(generator: Generator, faulty: bool) -> Judgement:
+    """Four seeds run, their numbers handed in three times: the interval is as narrow as twelve seeds would make it."""
+    seeds = tuple(range(42, 46))
+    gaps = generator.normal(0.0, 0.004, len(seeds)).tolist()
+    outcomes = Outcomes(tuple(as_outcome(seed, {"gap": gap}, {}) for seed, gap in zip(seeds, gaps, strict=True)))
+    subject = lenient(seeds, gaps)
+    if faulty:
+        many = stats.parity(gaps * 3, [0.0] * 3 * len(gaps), margin=MARGIN)
+        subject = subject.model_copy(update={"measurements": (many.measurement,), "headline": many.measurement.name})
+    return enforced(subject, stats.finished(outcomes))
+
+
+def moved_margin(generator: Generator, faulty: bool) -> Judgement:
+    """A margin chosen after these seeds were seen not to meet a narrower one."""
+    seeds = tuple(range(42, 52))
+    gaps = generator.normal(0.0, MARGIN / 6, len(seeds)).tolist()
+    subject = lenient(seeds, gaps)
+    before = stats.asked(subject) if not faulty else f"{subject.headline} within {MARGIN / 100:g}"
+    look = stats.Look(seeds, "2026-01-01", verdict=Verdict.INCONCLUSIVE, asked=before)
+    ran = stats.Ran({seed: str(seed) for seed in seeds}, CALIBRATED, planned=True, earlier=(look,))
+    judged = stats.enforce(subject, kind="statistical", ran=ran)
+    if judged.evidence is Evidence.CONFIRMED:
+        return Judgement("PASS", judged.reason, True)
+    return Judgement(REFUSED, "; ".join(judged.limitations), subject.verdict is Verdict.PASS)
 
 
 def constant_controls(generator: Generator, faulty: bool) -> Judgement:
@@ -130,5 +156,8 @@ EVIDENCE = (
         "no control was run",
         constant_controls,
     ),
+    Planted("values without records", "the interval is narrow", Verdict.INCONCLUSIVE, "rests on 12 values",
+            values_without_records),
+    Planted("moved margin", "it holds at this margin", REFUSED, "not fixed beforehand", moved_margin),
     Planted("shopped seeds", "it holds at this root seed", Verdict.INCONCLUSIVE, "other root seeds", shopped_seeds),
 )

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from assay import symmetry as sym
+from assay.errors import InputError
 
 SPEC = sym.Symmetry(sym.C(4), inputs=sym.image(-2, -1), outputs=sym.invariant())
 
@@ -54,7 +55,7 @@ def test_states_are_restored_when_the_model_raises():
             raise RuntimeError("no")
 
     state = torch.get_rng_state()
-    with pytest.raises(RuntimeError, match="no"):
+    with pytest.raises(InputError, match="Raises said RuntimeError: no"):
         sym.audit_symmetry(Raises(), torch.randn(4, 1, 6, 6, generator=torch.Generator().manual_seed(0)), SPEC)
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -171,8 +171,12 @@ def test_aggregates_and_the_published_table_are_made_from_the_records() -> None:
 
 
 def test_the_heatmap_shows_mean_gaps_by_task_and_arm() -> None:
-    figure = gap_heatmap({"mnist": evidence(shifted(-0.001)), "digits": evidence(shifted(-0.04))}, [BACKPROP, EQPROP])
+    measured = {"mnist": evidence(shifted(-0.001)), "digits": evidence(shifted(-0.04))}
+    findings = {f"{task}/{EQPROP.name}": decide(found, EQPROP) for task, found in measured.items()}
+    figure = gap_heatmap(measured, [BACKPROP, EQPROP], findings)
     assert figure is not None
+    assert figure.margin == next(iter(measured.values())).margin
+    assert [row[0] for row in figure.notes] == [finding.verdict.value for finding in findings.values()]
     assert figure.row_names == ("mnist", "digits")
     assert [row[0] for row in figure.grid] == pytest.approx([-0.1, -4.0])
-    assert gap_heatmap({}, [BACKPROP, EQPROP]) is None
+    assert gap_heatmap({}, [BACKPROP, EQPROP], {}) is None

@@ -27,9 +27,11 @@ def summarise(relative: Tensor, cluster: Tensor, worst: float, *, name: str, see
         interval = None if table is None else _bootstrap(table, quantile, seed)
         value = float(np.quantile(values, quantile))
         found.append(
-            Measurement(name=f"{label} relative error, {name}", value=value, n=n, interval=interval, note=note)
+            Measurement(
+                name=f"{label} relative error, {name}", value=value, n=n, of="inputs", interval=interval, note=note
+            )
         )
-    found.append(Measurement(name=f"max relative error, {name}", value=worst, n=n, note="over all pairs"))
+    found.append(Measurement(name=f"max relative error, {name}", value=worst, n=n, of="inputs", note="over all pairs"))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The pictures of an audit as data: error against angle, depth profile, two precisions, map of edge error."""
+"""The pictures of an audit as data: by eye, error against angle, depth profile, two precisions, map of edge error."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from assay.audits.symmetry.facts import Facts
 from assay.audits.symmetry.locate.localise import Location
 from assay.audits.symmetry.locate.residual import edge_map
 from assay.audits.symmetry.measure.endtoend import Errors
+from assay.audits.symmetry.present.by_eye import by_eye
 from assay.results import Figure, Reference, Series
 
 DOTS = 400
@@ -19,7 +20,8 @@ DOTS = 400
 
 def figures(facts: Facts) -> list[Figure]:
     """Every picture there is data for."""
-    found = []
+    eye = by_eye(facts)
+    found = [eye] if eye is not None else []
     if facts.forward.angles is not None:
         found.append(_angles(*facts.forward.angles))
     found += [_profile(location) for location in facts.places.locations.values() if location.places]
@@ -52,7 +54,7 @@ def _angles(angles: Tensor, errors: list[Errors]) -> Figure:
 def _profile(location: Location) -> Figure:
     places = [place for place in location.places if place.event.kind == "exit"]
     steps = tuple(float(i) for i in range(len(places)))
-    error = Series(name="error of the best representation", x=steps, y=tuple(p.relative for p in places))
+    error = Series(name="error", x=steps, y=tuple(p.relative for p in places))
     floor = Series(name="rounding", x=steps, y=tuple(p.floor for p in places))
     return Figure(
         key=f"depth-{location.generator.replace(' ', '-')}",
@@ -62,7 +64,8 @@ def _profile(location: Location) -> Figure:
         y_scale="log",
         series=(error, floor),
         categories=tuple(place.event.label for place in places),
-        caption="Float64 errors; what lies above the rounding of the low precision is a break.",
+        caption="Float64 errors under the representation that fits best; what lies above the rounding of the low "
+        "precision is a break.",
     )
 
 

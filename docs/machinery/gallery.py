@@ -1,0 +1,137 @@
+"""Make the reports of the gallery and their pictures: real runs, written into docs/gallery and docs/images.
+
+    python docs/machinery/gallery.py                     all of them; some minutes, finished cells are kept
+    python docs/machinery/gallery.py equivariance        one of them
+    python docs/machinery/gallery.py --pictures          the pictures alone, of the reports that are there
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from pictures import Camera
+from torch import Tensor, nn
+
+import assay
+from assay import symmetry as sym
+from assay.audits.credit import Recipe
+from assay.results import Finding, Run
+from assay.seeding import torch_generator
+from assay.studies.reproduce.page import read_records
+from assay.studies.reproduce.report import report
+
+DOCS = Path(__file__).resolve().parents[1]
+STORE = DOCS.parent / "assay-runs" / "gallery"
+
+
+def verification() -> Run:
+    """Claims of this project at the smallest number of seeds: some are decided, some say what they would need."""
+    return assay.verify(1, 2, 22, seeds=3, store=STORE)
+
+
+def benchmark() -> Run:
+    """Three rules beside backprop on digits, at ten seeds."""
+    return assay.bench("digits", rules=["eqprop", "fa-layer", "dfa-layer"], seeds=10, margin=1, store=STORE)
+
+
+class Canonical(nn.Module):
+    """torch_geometric's NormalizeRotation on every cloud of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torch_geometric.transforms import NormalizeRotation
+
+        self.normalise = NormalizeRotation(sort=True)
+
+    def forward(self, clouds: Tensor) -> Tensor:
+        from torch_geometric.data import Data
+
+        return torch.stack([self.normalise(Data(pos=cloud)).pos for cloud in clouds])
+
+
+class PointNet(nn.Module):
+    """A small PointNet behind the normalisation that is to make it invariant to rotations."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.canonical = Canonical()
+        self.points = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
+        self.head = nn.Linear(32, 10)
+        draw = torch_generator(seed, "gallery", "weights")
+        with torch.no_grad():
+            for weight in self.parameters():
+                weight.copy_(torch.randn(weight.shape, generator=draw) / max(weight.shape[-1], 1) ** 0.5)
+
+    def forward(self, clouds: Tensor) -> Tensor:
+        return self.head(self.points(self.canonical(clouds)).amax(dim=1))
+
+
+def equivariance() -> Finding:
+    """A published way to rotation invariance that is not one: the axes of a cloud have no sign."""
+    draw = torch_generator(0, "gallery", "clouds")
+    clouds = torch.randn(32, 40, 3, generator=draw) * torch.tensor([3.0, 2.0, 1.0])
+    clouds = clouds - clouds.mean(dim=1, keepdim=True)
+    spec = sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=sym.invariant())
+    return assay.audit_symmetry(PointNet(seed=0), clouds, spec, seed=0)
+
+
+def credit() -> Finding:
+    """A net trained by block-level direct feedback alignment whose accuracy looks well."""
+    task = assay.tasks.digits(seed=0)
+    model = _residual(0)
+    rule = _feedback(model, 0)
+    assay.train(model, task, rule, epochs=10, seed=0)
+    recipe = Recipe(build=_residual, rule=_feedback, task=task, epochs=10, seeds=(0, 1, 2))
+    return assay.audit_credit(model, task.test.x[:128], task.test.y[:128], rule=rule, train=recipe)
+
+
+def _residual(seed: int) -> nn.Module:
+    return assay.models.ResMLP(64, width=64, depth=4, seed=seed)
+
+
+def _feedback(model: nn.Module, seed: int) -> assay.FeedbackAlignment:
+    return assay.FeedbackAlignment(model, kind="dfa", level="block", seed=seed)
+
+
+def published_benchmark() -> Run:
+    """The benchmark of docs/results/bench.md as a report; nothing is run."""
+    runs = json.loads((DOCS / "results" / "bench.json").read_text(encoding="utf-8"))
+    return Run.model_validate(runs[0])
+
+
+def published_protocol() -> Run:
+    """The records of docs/results/fa-protocol.md as a report; nothing is run."""
+    records = read_records(DOCS / "results" / "data" / "fa-protocol")
+    return report(records, (), command="assay reproduce fa-protocol all", seconds=0.0)
+
+
+REPORTS: dict[str, Callable[[], Run | Finding]] = {
+    "verification": verification, "benchmark": benchmark, "equivariance": equivariance, "credit": credit,
+    "results-benchmark": published_benchmark, "results-protocol": published_protocol,
+}
+
+
+def main() -> None:
+    """Make the named reports, and the picture of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*REPORTS, []], help="all if none is named")
+    parser.add_argument("--pictures", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in options.names or REPORTS:
+        page = DOCS / "gallery" / f"{name}.html"
+        if not options.pictures:
+            assay.save_report(REPORTS[name](), page)
+        with Camera() as camera:
+            camera.take(page, "body", DOCS / "images" / "gallery" / f"{name}.png", most=900)
+            if name == "results-benchmark":  # what the README opens with
+                camera.take(page, "body", DOCS / "images" / "report.png", most=1000)
+        print(page.relative_to(DOCS.parent), page.stat().st_size)
+
+
+if __name__ == "__main__":
+    main()

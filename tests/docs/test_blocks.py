@@ -1,0 +1,122 @@
+"""Every Python block of the README and the pages runs as it stands, and every command is one the parser knows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from blocks import blocks, run, stale, written
+from commands import lines_of, parse
+from numbers_in_text import differences
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TUTORIALS = [page for page in PAGES if page.parent.name == "tutorials" and page.stem != "index"]
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+TRAIN = set(TUTORIALS)
+"""Pages whose code trains for minutes: `make test-slow` runs them."""
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def execute(*words: str, folder: Path = ROOT) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", [
+    pytest.param(page, id=name(page), marks=[pytest.mark.slow] if page in TRAIN else []) for page in WITH_CODE])
+def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page: Path) -> None:
+    execute("docs/machinery/blocks.py", "--check", str(page))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_the_examples_run_as_written(example: Path, tmp_path: Path) -> None:
+    execute(str(example), folder=tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_of_a_page_is_one_that_the_parser_knows(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    shell = [line for block in blocks(text) if block.language == "bash" for line in lines_of(block.code)]
+    fences = re.findall(r"^```\w*\n(.*?)^```", text, flags=re.M | re.S)
+    loose = [line for fence in [*fences, *re.findall(r"(?:^    .*\n)+", text, flags=re.M)]
+             for line in lines_of(fence) if line.startswith("assay ")]
+    for line in [*shell, *loose]:
+        parse(line)
+
+
+def test_every_tutorial_starts_with_pip_and_ends_with_a_picture() -> None:
+    assert len(TUTORIALS) >= 6
+    for page in TUTORIALS:
+        text = page.read_text(encoding="utf-8")
+        assert text.index("pip install") < text.index("```python"), page
+        image = re.findall(r"<!-- picture of .*-->\n!\[.+\]\((.+)\)", text)[-1]
+        assert (page.parent / image).is_file(), page
+        assert "<!-- output -->" in text, page
+
+
+@pytest.mark.parametrize("line", [
+    "assay verfy", "assay verify --sedes 3", "assay audit symmetry", "make coffee", "frobnicate", "python docs/gone.py",
+])
+def test_a_command_that_does_not_exist_is_refused(line: str) -> None:
+    with pytest.raises(Exception):  # noqa: B017  (the parser's own errors are not public)
+        parse(line)
+
+
+@pytest.mark.parametrize("line", [
+    "assay verify 2 --budget standard", "ASSAY_PLUGINS=my_lab assay verify 100 --seeds 10", "make docs",
+    "assay bench digits --rules backprop eqprop --seeds 5", "cd web && npm ci", "assay --help",
+])
+def test_a_command_that_exists_is_accepted(line: str) -> None:
+    parse(line)
+
+
+PAGE = """```python
+x = 2
+print('PASS', x)
+```
+
+<!-- output -->
+```text
+PASS 2
+```
+
+```python
+print(x + 1)
+```
+"""
+
+
+def test_blocks_share_a_namespace_and_a_stale_output_is_named_and_mended(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+    printed = run(page, tmp_path)
+    assert printed == ["PASS 2\n", "3\n"] and stale(PAGE, printed) == []
+    old = PAGE.replace("PASS 2", "FAIL 2")
+    assert len(stale(old, printed)) == 1
+    assert written(old, printed) == PAGE
+
+
+def test_a_name_that_a_page_never_defines_is_an_error(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(model)\n```\n")
+    with pytest.raises(NameError):
+        run(page, tmp_path)
+
+
+@pytest.mark.parametrize(("shown", "printed", "differ"), [
+    ("0.97 of 3", "0.96 of 3", False), ("0.97", "0.71", True), ("error 8e-08", "error 5e-08", False),
+    ("error 8e-08", "error 3e-03", True), ("PASS", "FAIL", True), ("a\nb", "a", True), ("w.0.x", "w.1.x", True),
+])
+def test_numbers_may_differ_as_machines_do_and_words_may_not(shown: str, printed: str, differ: bool) -> None:
+    assert bool(differences(shown, printed)) is differ
