@@ -28,6 +28,7 @@ _HOMES = {
     "load_run": "assay.results",
     "save_report": "assay.reports",
     "compare": "assay.reports",
+    "compare_evals": "assay.studies.evals",
     "audit_credit": "assay.audits.credit",
     "FAProtocol": "assay.audits.credit",
     "audit_symmetry": "assay.audits.symmetry",

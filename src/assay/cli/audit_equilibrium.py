@@ -22,7 +22,7 @@ Sample = Annotated[
     str | None, typer.Option(help="pkg.module:name of (x, y), or of a function; by default `sample` beside the model.")
 ]
 RuleName = Annotated[
-    str, typer.Option(help="eqprop, backprop, fa, dfa, fa-block, dfa-block, or pkg.module:name of a rule.")
+    str, typer.Option(help="A rule by name (assay bench --help lists them), or pkg.module:name of one.")
 ]
 Beta = Annotated[float, typer.Option(help="Nudge of eqprop.")]
 NudgeName = Annotated[str, typer.Option(help="Estimator of eqprop: one-sided, centered, holomorphic(8), tangent, ...")]

@@ -193,7 +193,8 @@ def add_to_grad(parameters: Any, gradients: Any) -> None:
 def check_classes(y: Tensor, *, rows: int, classes: int) -> None:
     """Nothing, or an InputError: targets are class indices, one per row."""
     if y.dtype != torch.long:
-        raise expected("class indices of dtype torch.int64", given=f"y of dtype {y.dtype}", do="use y.long()")
+        raise expected("class indices of dtype torch.int64", given=f"y of dtype {y.dtype}",
+                       do="use y.long(); floats are predicted by assay.models.EnergyNet(net, loss='mse')")
     if len(y) != rows:
         raise expected(f"one target per row ({rows})", given=f"y of shape {tuple(y.shape)}")
     if len(y) == 0:
