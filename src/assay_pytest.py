@@ -8,7 +8,8 @@ used. A test whose finding is undecided is neither passed nor failed: it shows a
         assay_check(assay.verify(2, seeds=10))
 
 Options: ``--assay-strict``, or ``assay_strict = true`` in the pytest section of pyproject.toml, makes an undecided
-finding fail its test.
+finding fail its test. ``--assay-report PATH`` writes every finding that was checked as one report: a folder, or one
+.html, .md, .json, .xml, .tex or .csv file.
 """
 
 from __future__ import annotations
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
 INCONCLUSIVE = "assay_inconclusive"
 """The user property that marks an undecided test; it travels with the report, also between processes."""
 UNDECIDED = pytest.StashKey[list[str]]()
+SEEN = pytest.StashKey[list[str]]()
+"""Findings as JSON: of a test on its item, of a session on the configuration."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     help_text = "count undecided findings (INCONCLUSIVE, PARTIAL, STUB) as failures"
     parser.getgroup("assay").addoption("--assay-strict", action="store_true", default=None, help=help_text)
+    parser.getgroup("assay").addoption(
+        "--assay-report", metavar="PATH", help="write every finding that assay_check saw as one report"
+    )
     parser.addini("assay_strict", help_text, type="bool", default=False)
 
 
@@ -67,6 +73,8 @@ def assay_check(request: pytest.FixtureRequest) -> Callable[[Finding | Run | Dec
                 given=type(subject).__name__,
                 do="pass what assay.verify, an audit or a comparison of assay.stats returned",
             )
+        if request.config.getoption("--assay-report"):
+            request.node.stash.setdefault(SEEN, []).append(subject.model_dump_json())
         request.node.user_properties.append(("assay", f"{subject.subject}: {subject.verdict}: {subject.reason}"))
         if subject.verdict in ("FAIL", "ERROR"):
             pytest.fail(describe(subject), pytrace=False)
@@ -123,6 +131,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if call.when == "call":
+        # An attribute of the report travels between the processes of pytest-xdist; a stash does not.
+        report.__dict__["assay_findings"] = item.stash.get(SEEN, [])
     undecided = item.stash.get(UNDECIDED, [])
     if call.when == "call" and undecided and report.outcome == "passed":
         # pytest knows three outcomes; of these "skipped" is the one that is neither success nor failure.
@@ -132,6 +143,40 @@ def pytest_runtest_makereport(
         for properties in (report.user_properties, item.user_properties):  # the second reaches the JUnit file
             properties.append((INCONCLUSIVE, "; ".join(undecided)))
     return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--assay-report") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Reporter(config), "assay-report")
+
+
+class _Reporter:
+    """Gathers the findings of all tests, of other processes too, and writes them at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        from assay.reports.save import check_place
+
+        self.place = check_place(str(config.getoption("--assay-report")))
+        self.found: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.found += getattr(report, "assay_findings", [])
+
+    def pytest_sessionfinish(self) -> None:
+        from datetime import UTC, datetime
+
+        from assay.environment import capture
+        from assay.reports import save_report
+        from assay.results import Finding, Run
+
+        now = datetime.now(UTC)
+        findings = tuple(Finding.model_validate_json(text) for text in self.found)
+        run = Run(id=f"pytest-{now:%Y%m%d-%H%M%S}", kind="audit", title="Findings of the tests", command="pytest",
+                  created=now.isoformat(timespec="seconds"), environment=capture(), findings=findings)
+        save_report(run, self.place)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.line(f"assay report of {len(self.found)} findings: {self.place}")
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:

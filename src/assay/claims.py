@@ -27,6 +27,7 @@ from assay.studies.bench.asked import Asked, asked_tasks
 from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED, Work, as_cell, measure_cell, plan_task
 from assay.studies.bench.decide import claimed, decide, equals
 from assay.studies.bench.measured import Claim, Measured
+from assay.studies.where import named_device
 
 BROKEN = "control: the rule turned uphill"
 SUCCESS_RATE = 0.7
@@ -110,12 +111,15 @@ class Trained:
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The record of one training."""
         (work,) = (item for item in self._work(trial.budget, (trial.seed,)) if item.what == trial.arm)
-        return measure_cell(as_cell(work, data=None, device=self.options.get("device")).payload)
+        return measure_cell(as_cell(work, data=None, device=self._device(trial)).payload)
 
     def resources(self, trial: Trial) -> dict[str, Any]:
         """A cell on cuda needs a card."""
-        del trial
-        return {"gpus": 1.0} if str(self.options.get("device")).startswith("cuda") else {}
+        return {"gpus": 1.0} if str(self._device(trial)).startswith("cuda") else {}
+
+    def _device(self, trial: Trial) -> str | None:
+        device = trial.config.get("device", self.options.get("device"))
+        return None if device is None else str(device)
 
     def _work(self, budget: Budget, seeds: Sequence[int]) -> list[Work]:
         both = list(dict.fromkeys([self.arm.baseline, self.arm]))
@@ -283,7 +287,7 @@ def _subject(rule: Any, task: Any, model: Any = "mlp", **more: Any) -> tuple[Arm
     arm = next(arm for arm in reversed(arms([rule], [model])))
     if arm == arm.baseline:
         raise expected("a rule other than the backprop it is compared with", given=f"rule={rule!r}")
-    return arm, asked, more
+    return arm, asked, more | ({"device": named_device(more["device"])} if more.get("device") else {})
 
 
 def _register(

@@ -31,6 +31,12 @@ class Rule(Protocol):
         """The detached mean loss of the batch, after adding to ``.grad`` of every parameter the rule reaches."""
 
 
+def is_local(rule: object) -> bool:
+    """Whether a rule says ``local = True``: every layer gets its gradient from a graph of its own, and nothing travels
+    down the stream of the model, so that what reached a depth is read off the gradients of its weights."""
+    return getattr(rule, "local", False) is True
+
+
 @runtime_checkable
 class Writing(Protocol):
     """A rule that writes weights itself, without an optimiser. ``learning_rate``, if it has one, scales its update."""

@@ -33,6 +33,34 @@ def run(pytester):
     return run_code
 
 
+@pytest.mark.parametrize("options", [(), ("-n", "2", "-p", "xdist")], ids=["alone", "spread"])
+def test_every_finding_checked_is_in_the_report(run, pytester, options):
+    from assay.results import load_run
+
+    result = run("""
+    def test_one(assay_check):
+        assay_check(finding("PASS"))
+
+    def test_two(assay_check):
+        assay_check(finding("FAIL"))
+
+    def test_three(assay_check):
+        assay_check(finding("INCONCLUSIVE"))
+    """, "--assay-report=out", *options)
+    result.stdout.fnmatch_lines(["*report of 3 findings: out*"])
+    kept = load_run(pytester.path / "out")
+    assert sorted(f.verdict.value for f in kept.findings) == ["FAIL", "INCONCLUSIVE", "PASS"]
+    assert "FAIL" in (pytester.path / "out" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_written_is_said_before_the_tests_run(run):
+    result = run("""
+    def test_one(assay_check):
+        assay_check(finding("PASS"))
+    """, "--assay-report=report.pdf")
+    assert result.ret != 0 and "report.pdf" in "\n".join([*result.outlines, *result.errlines])
+
+
 def test_pass_passes(run):
     run("""
     def test_it(assay_check):

@@ -82,8 +82,10 @@ def _app() -> typer.Typer:
         audit_symmetry,
         bench,
         compare,
+        compare_evals,
         data,
         describe,
+        init,
         plan,
         report,
         reproduce,
@@ -113,6 +115,7 @@ def _app() -> typer.Typer:
     app.command("verify", cls=VerifyCommand, rich_help_panel="Verify claims")(verify.verify_command)
     panels: dict[str, dict[str, Callable[..., Any]]] = {
         "Verify claims": {
+            "init": init.init_command,
             "tracks": tracks.tracks_command,
             "describe": describe.describe_command,
             "plan": plan.plan_command,
@@ -132,13 +135,16 @@ def _app() -> typer.Typer:
     app.command("bench", cls=ManyValues, rich_help_panel=rules)(bench.bench_command)
     app.command("tune", cls=ManyValues, rich_help_panel=rules)(tune.tune_command)
     app.command("reproduce", cls=reproduce.ReproduceCommand, rich_help_panel=rules)(reproduce.reproduce_command)
+    app.command("compare-evals", cls=ManyValues, rich_help_panel="Read results")(compare_evals.compare_evals_command)
     app.add_typer(data.data_app, name="data", rich_help_panel=rules)
-    audit = group("Audit your own model: symmetry, same, dependence, credit, gradient, stability, memory, kernel.")
+    audit = group("Audit your own model: symmetry, same, dependence, credit, gradient, inference, stability, memory, "
+                  "kernel.")
     audit.command("symmetry", cls=Command)(audit_symmetry.audit_symmetry)
     audit.command("same", cls=Command)(audit_same.audit_same)
     audit.command("dependence", cls=Command)(audit_dependence.audit_dependence)
     audit.command("credit", cls=Command)(audit_credit.audit_credit)
     audit.command("gradient", cls=Command)(audit_equilibrium.audit_gradient)
+    audit.command("inference", cls=Command)(audit_equilibrium.audit_inference)
     audit.command("stability", cls=Command)(audit_equilibrium.audit_stability)
     audit.command("memory", cls=Command)(audit_equilibrium.audit_memory)
     audit.command("kernel", cls=Command)(audit_equilibrium.audit_kernel)

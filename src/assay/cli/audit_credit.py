@@ -27,8 +27,8 @@ def audit_credit(
     rule: Annotated[
         str,
         typer.Option(
-            help="The rule that trained it: backprop, eqprop, fa, dfa (layer level), fa-block, "
-            "dfa-block, or pkg.module:name of a rule or of a function of the model that makes one."
+            help="The rule that trained it, by name (assay bench --help lists them), or pkg.module:name of a rule or "
+            "of a function of the model that makes one."
         ),
     ] = "backprop",
     feedback: Annotated[

@@ -1,4 +1,4 @@
-"""assay audit gradient, stability, memory and kernel: the audits of learning rules and relaxations, by import path."""
+"""assay audit gradient, inference, stability, memory and kernel: audits of rules and relaxations, by import path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Sample = Annotated[
     str | None, typer.Option(help="pkg.module:name of (x, y), or of a function; by default `sample` beside the model.")
 ]
 RuleName = Annotated[
-    str, typer.Option(help="eqprop, backprop, fa, dfa, fa-block, dfa-block, or pkg.module:name of a rule.")
+    str, typer.Option(help="A rule by name (assay bench --help lists them), or pkg.module:name of one.")
 ]
 Beta = Annotated[float, typer.Option(help="Nudge of eqprop.")]
 NudgeName = Annotated[str, typer.Option(help="Estimator of eqprop: one-sided, centered, holomorphic(8), tangent, ...")]
@@ -46,6 +46,26 @@ def audit_gradient(
     learning = _rule(rule, built, beta, nudge, seed)
     finding = audit(built, x, y, rule=learning, seed=seed, limit=limit, subject=model)
     _finish(finding, rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed), out)
+
+
+def audit_inference(
+    model: ModelPath,
+    sample: Sample = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of inference (default: the form's own).")] = None,
+    rate: Annotated[float | None, typer.Option(help="Rate of inference (default: the form's own).")] = None,
+    beta: Annotated[float, typer.Option(help="Weight of the loss in the energy.")] = 1.0,
+    form: Annotated[str, typer.Option(help="states, errors or fixed.")] = "states",
+    out: OneReport = None,
+) -> None:
+    """Is this predictive coding at the settings used, or backprop scaled layer by layer?"""
+    from assay.audits.equilibrium.inference import audit_inference as audit
+    from assay.rules import PredictiveCoding
+
+    x, y = _pair(model, sample)
+    chosen: Any = form
+    finding = audit(module(model), x, y, rule=PredictiveCoding(chosen, steps, rate, beta), subject=model)
+    again = rerun("inference", model, sample=sample, steps=steps, rate=rate, beta=beta, form=form)
+    _finish(finding, again, out)
 
 
 def audit_stability(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from assay.cli.options import Address, Cells, Data, Device, Engine, FirstSeed, Grouping, Report, Seeds, Workers
 
-RULE_NAMES = "backprop, eqprop, bptt, fa-layer, fa-block, dfa-layer, dfa-block, sign-layer, kp-layer, original"
+RULE_NAMES = (
+    "backprop, eqprop, bptt, fa-layer, fa-block, dfa-layer, dfa-block, sign-layer, kp-layer, pc, pc-errors, pc-fixed, "
+    "dual, dtp, forward-forward, pepita, local-heads, node-perturbation, weight-perturbation, forward-gradient, "
+    "original"
+)
 """Written out here so that ``--help`` loads nothing; a test keeps it equal to ``assay.learning.names.RULES``."""
 
 
@@ -17,7 +22,7 @@ def bench_command(
         list[str] | None, typer.Argument(help="Tasks by name or pkg.module:name; the published five if none.")
     ] = None,
     rules: Annotated[
-        list[str] | None, typer.Option(help=f"{RULE_NAMES}, or pkg.module:name (default: backprop eqprop).")
+        list[str] | None, typer.Option(help=f"{RULE_NAMES}, all, or pkg.module:name (default: backprop eqprop).")
     ] = None,
     models: Annotated[
         list[str] | None, typer.Option("--models", "--model", help="mlp, conv, or pkg.module:name (default: mlp).")
@@ -29,6 +34,9 @@ def bench_command(
         str, typer.Option(help="Largest gap called parity: percentage points, target units, or a share such as 2%.")
     ] = "1",
     set_: Annotated[list[str] | None, typer.Option("--set", help="A setting for every arm: --set epochs=2.")] = None,
+    settings_from: Annotated[
+        Path | None, typer.Option(help="Folder with the TASK.json of your own searches (assay tune --save).")
+    ] = None,
     data: Data = None,
     device: Device = None,
     workers: Workers = None,
@@ -58,7 +66,7 @@ def bench_command(
         run = bench(
             *tasks, rules=rules or DEFAULT_RULES, models=models or ("mlp",), budget=chosen.budget,
             seeds=chosen.seeds, seed=chosen.seed, margin=limit(margin), data=chosen.data,
-            settings=assignments(set_), device=device, **at_work.options,
+            settings=assignments(set_), settings_from=settings_from, device=device, **at_work.options,
         )
     finish(run, at_work.folder_of(run))
 

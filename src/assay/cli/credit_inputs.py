@@ -21,12 +21,15 @@ def batch(data: str, samples: int) -> tuple[Tensor, Tensor]:
         stored = tensors(Path(data))
         if not {"x", "y"} <= stored.keys():
             raise expected("tensors x and y in the file", given=f"{data} with {', '.join(sorted(stored)) or 'nothing'}")
-        return stored["x"][:samples], stored["y"][:samples].long()
+        targets = stored["y"][:samples]
+        return stored["x"][:samples], targets if targets.is_floating_point() else targets.long()
     if ":" in data:
         found: Any = load(data)
         pair = call(data, found) if callable(found) else found
+        if hasattr(pair, "train") and hasattr(pair, "test"):
+            return pair.test.x[:samples], pair.test.y[:samples]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise expected("a pair (x, y) of tensors, or a function that returns one",
+            raise expected("a task or a pair (x, y) of tensors, or a function that returns one",
                            given=f"{data}: {type(pair).__name__}")
         return pair[0][:samples], pair[1][:samples]
     from assay import tasks

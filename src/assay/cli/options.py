@@ -22,7 +22,7 @@ FirstSeed = Annotated[int | None, typer.Option(help="First seed (default: 42).")
 Data = Annotated[Path | None, typer.Option(help="Folder of datasets (default: ASSAY_DATA).")]
 Report = Annotated[Path | None, typer.Option(help="Folder of the report (default: assay-runs/<id>).")]
 
-Device = Annotated[str | None, typer.Option(help="Where to train: cpu (default), cuda, mps or auto.")]
+Device = Annotated[str | None, typer.Option(help="Where to compute: cpu, cuda, mps or auto.")]
 
 Workers = Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")]
 Engine = Annotated[str | None, typer.Option(help="local (processes on this machine; default) or ray.")]

@@ -13,6 +13,7 @@ from assay.cli.options import Address, Cells, Engine, Report, Workers
 EXPERIMENTS = ("fa-protocol",)
 STEPS: dict[str, tuple[str, ...]] = {
     "methods": ("--methods",), "frozen": ("--ladder", "--shallow"), "penalty": ("--lambdas",), "all": (),
+    "recorded": (),
 }
 """Each step, and the options that it alone uses."""
 
@@ -28,7 +29,7 @@ class ReproduceCommand(Command):
 
 def reproduce_command(
     experiment: Annotated[str, typer.Argument(help="The published experiment: fa-protocol.")],
-    step: Annotated[str, typer.Argument(help="methods, frozen, penalty, or all of them.")] = "methods",
+    step: Annotated[str, typer.Argument(help="methods, frozen, penalty, all, or recorded (no training).")] = "methods",
     arch: Annotated[str, typer.Option(help="resmlp, resmlp-without-ln, vit or resnet.")] = "resmlp",
     methods: Annotated[list[str] | None, typer.Option(help="backprop, fa-block, dfa-block, fa-layer ...")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Seeds (default: 42 123 456).")] = None,
@@ -39,6 +40,7 @@ def reproduce_command(
     gpu: Annotated[int | None, typer.Option(help="Train on this GPU (default: the CPU).")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with cifar-10-batches-bin (default: ASSAY_DATA).")] = None,
     artifacts: Annotated[Path | None, typer.Option(help="Folder for the weights of every run.")] = None,
+    records: Annotated[Path | None, typer.Option(help="With recorded: a folder of records of your own.")] = None,
     workers: Workers = None,
     out: Report = None,
     engine: Engine = None,
@@ -63,6 +65,8 @@ def reproduce_command(
     for option, given in (("--methods", methods), ("--ladder", ladder), ("--shallow", shallow), ("--lambdas", lambdas)):
         if given and option not in STEPS[step]:
             raise expected(f"options that '{step}' uses", given=option, do="leave it out, or run its own step")
+    if step == "recorded":
+        _show_recorded(records, out)
     if gpu is not None:
         chosen_device(f"cuda:{gpu}")  # a missing GPU is said before anything runs
     used = tuple(seeds or SEEDS)
@@ -79,13 +83,28 @@ def reproduce_command(
     if data is not None:
         plans.make_cells((), data=str(data))  # missing files are said before a folder is made
     with session(out=out, workers=workers, data=data, engine=engine, address=address, store=store) as at_work:
-        run, records = plans.reproduce(
+        run, made = plans.reproduce(
             plan, data=at_work.settings.data, artifacts=str(artifacts) if artifacts else None, place=at_work.place,
             command=at_work.command, device=None if gpu is None else f"cuda:{gpu}",
         )
     place = at_work.folder_of(run)
     (place / "records").mkdir(parents=True, exist_ok=True)
-    for record in records:
+    for record in made:
         text = json.dumps(record, indent=1) + "\n"
         (place / "records" / f"{record['name']}.json").write_text(text, encoding="utf-8")
     finish(run, place)
+
+
+def _show_recorded(records: Path | None, out: Path | None) -> None:
+    """The verdicts of trainings made before, on the terminal and, if asked for, as a page."""
+    from assay.cli.common import console
+    from assay.cli.voice import say_run, say_table
+    from assay.reports import save_report
+    from assay.studies.reproduce.recorded import recorded
+
+    run = recorded(records)
+    page = save_report(run, out) / "index.html" if out is not None else None
+    say_run(run, page)
+    console().print()
+    say_table(run.tables[0])
+    raise typer.Exit(run.verdict.exit_code)

@@ -40,6 +40,13 @@ def module(path: str) -> nn.Module:
     return found
 
 
+def placed(model: nn.Module, *batch: Any, device: str | None) -> tuple[Any, ...]:
+    """The model and its batch on a device, before a rule is made for it there."""
+    from assay.learning.subjects import subject_of
+
+    return subject_of(model, *batch, device=device)
+
+
 def learning_rule(name: str, model: nn.Module, *, seed: int = 0, blocks: str | None = None) -> Rule:
     """The rule called ``name``, or one of your own at an import path: a rule, or what makes one."""
     return as_rule(as_module_path(name), model, seed=seed, blocks=blocks)

@@ -83,6 +83,11 @@ def say_finding(finding: Finding, page: Path | None = None, *, again: str = "") 
         out.print(f"  [dim]again[/dim]   {safe(again)}", soft_wrap=True)
 
 
+def say_table(table: Table) -> None:
+    """A table of a run, as wide as the terminal."""
+    console().print(_drawn(table))
+
+
 def _say_claim(finding: Finding) -> None:
     number = "" if finding.number is None else f"{finding.number}  "
     evidence = f"  [dim]{finding.evidence.value}[/dim]" if finding.evidence else ""

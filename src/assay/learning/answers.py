@@ -16,22 +16,26 @@ NAMED = 2000
 """Test sets up to this size name their items, so that a seed may draw them; larger ones are taken to be one set."""
 
 
-def answered(model: nn.Module, split: Split) -> dict[str, Any]:
+def answered(model: nn.Module, split: Split, *, rule: Any = None) -> dict[str, Any]:
     """What ``stats.recorded_answers`` reads: the answers, one bit an item, and which test set they answer.
 
     Nothing where an item has no single answer that is right or wrong (a regression, a sequence). An item is named by a
     digest of its input and target, so that the same item drawn by two seeds is known as one.
+    A ``rule`` with an inference of its own answers in the model's place.
     """
     import torch
 
     if split.y.ndim != 1 or split.y.is_floating_point():
         return {}
+    from assay.learning.device import chosen_device, on_device
     from assay.learning.training import EVALUATION_ROWS as ROWS
+    from assay.learning.training import outputs_of
 
+    split = on_device(split, chosen_device(None, model))
     with torch.no_grad():
         # In the batches of ``evaluate``, so that the answers are those of the accuracy beside them.
         batches = zip(torch.split(split.x, ROWS), torch.split(split.y, ROWS), strict=True)
-        right = [model(x).argmax(-1).eq(y) for x, y in batches]
+        right = [outputs_of(model, x, rule).argmax(-1).eq(y) for x, y in batches]
     whole = hashlib.sha256()
     names = []
     for x, y in zip(split.x.detach().cpu(), split.y.detach().cpu(), strict=True):

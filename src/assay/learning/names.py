@@ -26,6 +26,12 @@ class Named:
     about: str
     energy: bool = False
     feedback: Mapping[str, str] = field(default_factory=dict)
+    made_by: str = ""
+    """The class of ``assay.rules`` that makes it, for all but backprop, equilibrium propagation and feedback."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: bool = False
+    """Whether that class is given the model: it draws or keeps something of its shape."""
+    seed: bool = False
 
 
 def _feedback(about: str, kind: str, level: str, matrices: str = "random") -> Named:
@@ -44,12 +50,37 @@ RULES: Mapping[str, Named] = {
     "sign-layer": _feedback("feedback through the signs of the weights, all of one size", "fa", "layer", "sign"),
     "kp-layer": _feedback("Kolen-Pollack: feedback matrices that learn beside the weights", "fa", "layer",
                           "kolen-pollack"),
+    "pc": Named("predictive coding: states inferred towards equilibrium, then local errors",
+                made_by="PredictiveCoding"),
+    "pc-errors": Named("predictive coding in its error-optimising form: the same equilibrium, reached sooner",
+                       made_by="PredictiveCoding", options={"form": "errors"}),
+    "pc-fixed": Named("predictive coding at fixed predictions: backprop by another name", made_by="PredictiveCoding",
+                      options={"form": "fixed"}),
+    "dual": Named("dual propagation: contrastive Hebbian learning with two activities per neuron",
+                  made_by="DualPropagation"),
+    "dtp": Named("difference target propagation: targets brought down by learned inverses", made_by="TargetPropagation",
+                 model=True, seed=True),
+    "forward-forward": Named("forward-forward: every layer tells right labels from wrong ones",
+                             made_by="ForwardForward", model=True, seed=True),
+    "pepita": Named("PEPITA: a second forward pass on an input changed by the error", made_by="Pepita", model=True,
+                    seed=True),
+    "local-heads": Named("greedy layerwise learning: every layer has a classifier of its own", made_by="LocalHeads",
+                         model=True, seed=True),
+    "node-perturbation": Named("node perturbation: noise on the drives, kept where it lowered the loss",
+                               made_by="NodePerturbation", seed=True),
+    "weight-perturbation": Named("weight perturbation: noise on the weights, kept where it lowered the loss",
+                                 made_by="WeightPerturbation", seed=True),
+    "forward-gradient": Named("forward gradients: the exact slope along one random direction of the weights",
+                              made_by="ForwardGradient", seed=True),
     "original": Named("equilibrium propagation on a LoopedMLP with spectral normalisation: the published settings",
                       energy=True),
 }
 SHORT: Mapping[str, str] = {
     "bp": "backprop", "fa": "fa-layer", "dfa": "dfa-layer", "sign": "sign-layer", "kp": "kp-layer", "seed": "original",
+    "ff": "forward-forward", "predictive-coding": "pc",
 }
+ALL = "all"
+"""What stands for every name of the table in a benchmark."""
 """Spellings that are read and never written; ``seed`` was the name of ``original`` and goes in the next release."""
 
 
@@ -85,14 +116,20 @@ def named_rule(
     ``seed`` draws feedback matrices; ``blocks`` (a glob) and ``penalty`` belong to the block level, any further options
     (``beta``, ``sweeps``) to equilibrium propagation.
     """
+    from assay import rules
     from assay.rules import Backprop, EqProp, FeedbackAlignment
 
     full = spelled(name)
+    named = RULES[full]
+    if named.made_by:
+        drawn = {"seed": seed} if named.seed else {}
+        made: Rule = getattr(rules, named.made_by)(*([model] if named.model else []), **drawn, **named.options)
+        return made
     if full in ("backprop", "bptt"):
         return Backprop()
     if full in ("eqprop", "original"):
         return EqProp(**equilibrium)
-    options: dict[str, Any] = dict(RULES[full].feedback)
+    options: dict[str, Any] = dict(named.feedback)
     if options["level"] == "block":
         options |= {"blocks": blocks, "penalty": penalty}
     return FeedbackAlignment(model, seed=seed, **options)

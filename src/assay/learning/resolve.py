@@ -41,7 +41,7 @@ def imported(path: str) -> Any:
         raise InputError(f"importing '{module_name}' failed: {type(error).__name__}: {error}") from error
     for step in name.split("."):
         if not hasattr(found, step):
-            public = [known for known in dir(found) if not known.startswith("_")]
+            public = getattr(found, "__all__", None) or [known for known in dir(found) if not known.startswith("_")]
             raise InputError(f"{unknown(f'name in {module_name}', step, public)}")
         found = getattr(found, step)
     return found
@@ -55,7 +55,7 @@ def is_path(given: object) -> bool:
 def as_rule(given: Any, model: nn.Module, *, seed: int = 0, blocks: str | None = None, **options: Any) -> Rule:
     """The learning rule that was given, for this model; ``seed`` draws what is random in it.
 
-    A rule that only writes weights (``step(model, x, y)``) comes back with a ``backward`` that says what it would do.
+    A rule that writes weights (``step(model, x, y)``) comes back with a ``backward`` that says what it would do.
 
     >>> as_rule("backprop", None)                                                           # doctest: +SKIP
     Backprop(loss=None)
@@ -70,26 +70,28 @@ def as_rule(given: Any, model: nn.Module, *, seed: int = 0, blocks: str | None =
         if not callable(made):
             raise expected(RULE, given=what)
         made = called(made, what, model=model, seed=seed)
-    if isinstance(made, Writing) and not isinstance(made, Rule):
+    if isinstance(made, Writing):
         from assay.learning.writing import AsGradient
 
-        return AsGradient(made)
+        return made if isinstance(made, AsGradient) else AsGradient(made)
     if not isinstance(made, Rule):
         raise expected(RULE, given=f"{what}: {shown(made)}")
     return made
 
 
-def as_model(given: Any, *, seed: int = 0) -> nn.Module:
+def as_model(given: Any, *, seed: int = 0, keep: bool = False) -> nn.Module:
     """A model ready to be trained at ``seed``: what a function or class makes, or a fresh copy of a module.
 
     A module is copied and re-initialised by the ``reset_parameters`` of its parts; one with parameters that have none
-    is refused, for every seed would start from the same weights.
+    is refused, for every seed would start from the same weights. With ``keep`` a module found by its path is itself.
     """
     from torch import nn
 
     made = imported(given) if is_path(given) else given
     what = given if is_path(given) else shown(given)
     if isinstance(made, nn.Module):
+        if keep:
+            return made
         from assay.learning.fresh import reinitialised
 
         return reinitialised(made, seed=seed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from assay.errors import InputError, expected, unknown
 from assay.learning.device import chosen_device, on_device
 from assay.learning.resolve import as_rule, as_task
+from assay.learning.subjects import as_module
 from assay.protocols import Predicting, Split, Task, Writing
 from assay.rules.backprop import mean_loss
 from assay.seeding import torch_generator
@@ -62,6 +63,8 @@ class TrainResult:
     test_loss: float = math.nan
     test_error: float = math.nan
     validation_error: float = math.nan
+    model: nn.Module | None = field(default=None, compare=False, repr=False)
+    """What was trained: the very model that was given, or the one that was made from a name, a class or a function."""
 
     @property
     def final_loss(self) -> float:
@@ -88,7 +91,7 @@ NOT_LOOKED = Evaluation(math.nan, math.nan, 0, 0)
 
 
 def train(
-    model: nn.Module, task: Any, rule: Any = "backprop", *, epochs: int, seed: int, batch_size: int = 32,
+    model: Any, task: Any, rule: Any = "backprop", *, epochs: int, seed: int, batch_size: int = 32,
     optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3, schedule: Schedule = "cosine",
     warmup: float = 0.0, input_noise: float = 0.0, augment: Augmentation | None = None, clip_norm: float | None = None,
     callbacks: Sequence[Callable[[Epoch, nn.Module], None]] = (), validation: bool = True, test: bool = True,
@@ -96,7 +99,8 @@ def train(
 ) -> TrainResult:
     """``model`` trained in place on ``task`` with ``rule``, and its score on the validation and test parts.
 
-    ``task`` and ``rule`` are objects, classes, names (``"digits"``, ``"eqprop"``) or import paths. ``optimiser`` makes
+    All three are objects, classes, functions, names (``"digits"``, ``"eqprop"``) or import paths; ``result.model`` is
+    what was trained. ``optimiser`` makes
     an optimiser from parameters (default Adam at ``learning_rate``); ``schedule`` scales its rate over the whole run,
     after a linear ``warmup`` over that fraction of the steps. ``input_noise`` is the standard deviation of Gaussian
     noise added to floating-point training inputs, and ``augment(x, generator)`` may change them in any other way.
@@ -110,6 +114,7 @@ def train(
     parts = ("train", *(("validation",) if validation else ()), *(("test",) if test else ()))
     task = as_task(task, seed=seed)
     check_settings(epochs=epochs, batch_size=batch_size, input_noise=input_noise, warmup=warmup, task=task, parts=parts)
+    model = as_module(model, seed=seed)
     place = chosen_device(device, model)
     model.to(place)
     rule = as_rule(rule, model, seed=seed)
@@ -151,6 +156,7 @@ def train(
         test_accuracy=final.accuracy, validation_accuracy=held.accuracy, history=tuple(history),
         seconds=time.perf_counter() - began, seed=seed, diverged=diverged, test_loss=final.loss,
         test_error=scale_of(task) * final.error, validation_error=scale_of(task) * held.error,
+        model=model,
     )
 
 
@@ -174,7 +180,7 @@ def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS, rul
     correct, loss, total, squares = 0, 0.0, 0, 0.0
     regression = split.y.is_floating_point()
     for x, y in zip(torch.split(split.x, rows), torch.split(split.y, rows), strict=True):
-        outputs = rule.predict(model, x) if isinstance(rule, Predicting) else model(x)
+        outputs = outputs_of(model, x, rule)
         batch_loss = float(mean_loss(outputs, y))
         if regression:
             squares += batch_loss * y.numel()
@@ -185,6 +191,12 @@ def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS, rul
     if regression:
         return Evaluation(math.nan, loss / total, 0, total, math.sqrt(squares / total))
     return Evaluation(correct / total, loss / total, correct, total)
+
+
+def outputs_of(model: nn.Module, x: Tensor, rule: Any = None) -> Tensor:
+    """What the model answers: by the inference of its rule, if that has one of its own."""
+    outputs: Tensor = rule.predict(model, x) if isinstance(rule, Predicting) else model(x)
+    return outputs
 
 
 def scale_of(task: Task) -> float:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +17,7 @@ class AsGradient:
 
     The rate is the rule's ``learning_rate``, or 1: directions and cosines do not depend on it. Weights, buffers and the
     mode of the model are as before afterwards; what the rule keeps about itself is its own affair. ``train`` calls
-    ``step``, audits call ``backward``.
+    ``step``, audits call ``backward``. Whatever else the rule has (``predict``, ``parameters``) it still has.
     """
 
     def __init__(self, rule: Writing) -> None:
@@ -24,6 +26,11 @@ class AsGradient:
 
     def __repr__(self) -> str:
         return f"AsGradient({type(self.rule).__name__})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "rule":  # a copy asks before it has a rule
+            raise AttributeError(name)
+        return getattr(self.rule, name)
 
     def step(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor | float:
         """The rule's own step: weights are written."""

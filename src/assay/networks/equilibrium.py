@@ -172,6 +172,8 @@ class EquilibriumModule(nn.Module, ABC, Generic[Batch]):
 class Elementwise(nn.Module):
     """A function of each number as a module, for the feed-forward limits of energy models."""
 
+    elementwise = True
+
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
@@ -191,7 +193,8 @@ def add_to_grad(parameters: Any, gradients: Any) -> None:
 def check_classes(y: Tensor, *, rows: int, classes: int) -> None:
     """Nothing, or an InputError: targets are class indices, one per row."""
     if y.dtype != torch.long:
-        raise expected("class indices of dtype torch.int64", given=f"y of dtype {y.dtype}", do="use y.long()")
+        raise expected("class indices of dtype torch.int64", given=f"y of dtype {y.dtype}",
+                       do="use y.long(); floats are predicted by assay.models.EnergyNet(net, loss='mse')")
     if len(y) != rows:
         raise expected(f"one target per row ({rows})", given=f"y of shape {tuple(y.shape)}")
     if len(y) == 0:

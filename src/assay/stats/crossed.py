@@ -164,7 +164,7 @@ def crossed_evidence(answers: Answers, region: Region, *, scale: float) -> tuple
 
     sides = [] if region.low is None else [found.p_value(region.low / scale, above=True)]
     sides += [] if region.high is None else [found.p_value(region.high / scale, above=False)]
-    return GapEvidence(interval_at, max(sides)), found
+    return GapEvidence(interval_at, lambda: max(sides)), found
 
 
 @dataclass(frozen=True)

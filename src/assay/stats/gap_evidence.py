@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from assay.errors import expected
 from assay.results import Interval, Region, Verdict
 from assay.stats.decision import relation
-from assay.stats.intervals import Summary, mean, rate_gap_interval
+from assay.stats.intervals import Summary, binomial_interval, mean, rate_gap_interval
+
+FEW_DISCORDANT = 25
+"""Below so many items that tell two systems apart, their counts are bounded exactly; the usual limit for McNemar."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,12 @@ class GapEvidence:
     """The interval of a gap as a function of the one-sided level, and the p-value of the claim being wrong."""
 
     interval_at: Callable[[float], Interval]
-    p_value: float
+    p: Callable[[], float]
+
+    @property
+    def p_value(self) -> float:
+        """The p-value, computed when somebody asks."""
+        return self.p()
 
 
 def paired_evidence(gaps: Sequence[float], region: Region) -> GapEvidence:
@@ -36,7 +44,7 @@ def paired_evidence(gaps: Sequence[float], region: Region) -> GapEvidence:
     def p_value(edge: float, alternative: str) -> float:
         return float(stats.ttest_1samp(scaled, popmean=edge / size, alternative=alternative).pvalue)
 
-    return GapEvidence(interval_at, _worse_side(region, p_value))
+    return GapEvidence(interval_at, lambda: _worse_side(region, p_value))
 
 
 def welch_evidence(a: Summary, b: Summary, region: Region) -> GapEvidence:
@@ -55,7 +63,7 @@ def welch_evidence(a: Summary, b: Summary, region: Region) -> GapEvidence:
         shifted = (a.mean - edge, a.sd, a.n, b.mean, b.sd, b.n)
         return float(stats.ttest_ind_from_stats(*shifted, equal_var=False, alternative=alternative).pvalue)
 
-    return GapEvidence(interval_at, _worse_side(region, p_value))
+    return GapEvidence(interval_at, lambda: _worse_side(region, p_value))
 
 
 def item_evidence(
@@ -75,13 +83,96 @@ def item_evidence(
         low, high, method = rate.low * scale, rate.high * scale, f"{rate.method}, {items} items"
         return Interval(low=low, high=high, confidence=rate.confidence, method=method)
 
-    # The p-value is the smallest level at which the interval still lies inside the region; found by halving.
+    return GapEvidence(interval_at, lambda: _least_level(interval_at, region))
+
+
+def discordant_evidence(only_first: int, only_second: int, region: Region, *, items: int, scale: float) -> GapEvidence:
+    """Exact bounds on the gap of two systems from the items that one of them alone got right.
+
+    The two rates are bounded at half the level each (Bonferroni), so the bounds hold at any number of such items; a t
+    interval on a handful of them passes false claims: at 60 items and 3 expected, 15 % instead of 5 %.
+    """
+
+    def interval_at(level: float) -> Interval:
+        one, two = (binomial_interval(count, items, confidence=1 - level) for count in (only_first, only_second))
+        return Interval(low=scale * (one.low - two.high), high=scale * (one.high - two.low), confidence=1 - 2 * level,
+                        method="exact on discordant items")
+
+    return GapEvidence(interval_at, lambda: _least_level(interval_at, region))
+
+
+def score_evidence(only_first: int, only_second: int, region: Region, *, items: int, scale: float) -> GapEvidence:
+    """Tango's score interval of the gap of two systems on the same items, for a good number that tell them apart.
+
+    Statistics in Medicine 17 (1998) 891, eq. 5: the variance is that under the gap in question, so the level holds
+    where a t interval, whose variance is that of the data, declares parity too often (7.5 % for 5 % at 40 of 400).
+    """
+    from scipy import optimize, stats
+
+    n, b, c = items, only_first, only_second
+
+    def z(gap: float) -> float:
+        linear = -b - c + (2 * n - b + c) * gap
+        rate = (math.sqrt(max(0.0, linear**2 + 8 * n * c * gap * (1 - gap))) - linear) / (4 * n)
+        variance = n * (2 * rate + gap * (1 - gap))
+        return (b - c - n * gap) / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, b - c - n * gap)
+
+    def interval_at(level: float) -> Interval:
+        critical, middle = float(stats.norm.ppf(1 - level)), (b - c) / n
+        inner = 1 - 1e-9
+        low = -1.0 if z(-inner) <= critical else optimize.brentq(lambda gap: z(gap) - critical, -inner, middle)
+        high = 1.0 if z(inner) >= -critical else optimize.brentq(lambda gap: z(gap) + critical, middle, inner)
+        return Interval(low=scale * low, high=scale * high, confidence=1 - 2 * level,
+                        method="Tango score, paired items")
+
+    def p_value(edge: float, alternative: str) -> float:
+        at = z(max(-1.0, min(1.0, edge / scale)))
+        return 0.5 * math.erfc((at if alternative == "greater" else -at) / math.sqrt(2))
+
+    return GapEvidence(interval_at, lambda: _worse_side(region, p_value))
+
+
+def matched_evidence(only_first: int, only_second: int, region: Region, *, items: int, scale: float) -> GapEvidence:
+    """The gap of two systems on the same items: exact where few items tell them apart, else by scores."""
+    make = discordant_evidence if only_first + only_second < FEW_DISCORDANT else score_evidence
+    return make(only_first, only_second, region, items=items, scale=scale)
+
+
+def matched_power(rate: float, region: Region, *, level: float, items: int, scale: float) -> float:
+    """The chance that ``matched_evidence`` lies inside the region if both systems are equally good.
+
+    ``rate`` is the share of items that they answer differently; every number of these is enumerated.
+    """
+    from scipy import stats
+
+    most = int(stats.binom.ppf(1 - 1e-4, items, rate)) if rate > 0 else 0
+    counts = range(min(most + 1, FEW_DISCORDANT))
+    bounds = [binomial_interval(count, items, confidence=1 - level) for count in counts]
+    chance = 0.0
+
+    def held(one: int, two: int) -> bool:
+        if one + two >= FEW_DISCORDANT:
+            return score_evidence(one, two, region, items=items, scale=scale).p_value <= level
+        low, high = scale * (bounds[one].low - bounds[two].high), scale * (bounds[one].high - bounds[two].low)
+        return (region.low is None or region.low <= low) and (region.high is None or high <= region.high)
+
+    for differing in range(most + 1):
+        weight = float(stats.binom.pmf(differing, items, rate))
+        if weight < 1e-5:
+            continue
+        inside = [one for one in range(differing + 1) if held(one, differing - one)]
+        chance += weight * float(stats.binom.pmf(inside, differing, 0.5).sum())
+    return min(1.0, chance)
+
+
+def _least_level(interval_at: Callable[[float], Interval], region: Region) -> float:
+    """The p-value: the smallest level at which the interval still lies inside the region; found by halving."""
     low, high = 0.0, 0.5
     for _ in range(30):
         middle = (low + high) / 2
         inside = relation(interval_at(middle), region) is Verdict.PASS
         low, high = (low, middle) if inside else (middle, high)
-    return GapEvidence(interval_at, high)
+    return high
 
 
 def _worse_side(region: Region, p_value: Callable[[float, str], float]) -> float:

@@ -100,5 +100,5 @@ def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(rule, FeedbackAlignment):
         rule.refuse_partial = True
     train(model, task, rule, epochs=payload["epochs"], seed=seed)
-    correct = correct_items(model, task.test.x, task.test.y)
+    correct = correct_items(model, task.test.x, task.test.y, rule=rule)
     return {"accuracy": sum(correct) / len(correct), "correct": "".join("1" if item else "0" for item in correct)}

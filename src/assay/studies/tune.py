@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, InputError, MissingExtra, expected, unknown
+from assay.protocols import ACCURACY, Metric
 from assay.results import Figure, Finding, Measurement, Reference, Run, Series, Table, Verdict
 from assay.seeding import derive
-from assay.studies.arms import Arm, Settings, chosen, find_arm
+from assay.studies.arms import Arm, Settings, arms, chosen
+from assay.studies.arms.brought import typed
 from assay.studies.arms.data import load_task
+from assay.studies.bench.asked import asked_tasks
 
 if TYPE_CHECKING:
     from assay.protocols import Split
@@ -53,11 +56,11 @@ ENERGY_SPACE: Mapping[str, Range] = {
 
 @dataclass(frozen=True)
 class Tried:
-    """One trial: what was tried, and the validation accuracy it gave (None if it failed)."""
+    """One trial: what was tried, and the validation score it gave, an accuracy or an error (None if it failed)."""
 
     number: int
     values: Mapping[str, float]
-    accuracy: float | None
+    validation: float | None
 
 
 @dataclass(frozen=True)
@@ -67,18 +70,25 @@ class Tuned:
     task: str
     arm: str
     settings: Settings
-    accuracy: float
+    validation: float
     trials: tuple[Tried, ...]
     command: str
     importance: Mapping[str, float] = field(default_factory=dict)
+    metric: Metric = ACCURACY
+
+    @property
+    def told(self) -> str:
+        """The best validation score with its unit."""
+        return f"{self.metric.factor * self.validation:.4g} {self.metric.unit}"
 
     def table(self) -> Table:
         """Every trial, best first."""
         names = sorted(self.trials[0].values) if self.trials else []
-        ranked = sorted(self.trials, key=lambda t: -(t.accuracy if t.accuracy is not None else -math.inf))
+        ranked = sorted(self.trials, key=lambda t: -_goodness(t, self.metric))
         rows = [(t.number, *(round(t.values[n], 6) for n in names),
-                 None if t.accuracy is None else round(100 * t.accuracy, 3)) for t in ranked]
-        return Table(title=f"Trials of {self.arm} on {self.task}", columns=("trial", *names, "validation [%]"),
+                 None if t.validation is None else round(self.metric.factor * t.validation, 3)) for t in ranked]
+        columns = ("trial", *names, f"validation [{self.metric.unit}]")
+        return Table(title=f"Trials of {self.arm} on {self.task}", columns=columns,
                      rows=tuple(rows), note=f"Found by: {self.command}")
 
     def figures(self) -> tuple[Figure, ...]:
@@ -86,16 +96,18 @@ class Tuned:
         return tuple(self._figure(name) for name in sorted(self.trials[0].values)) if self.trials else ()
 
     def _figure(self, name: str) -> Figure:
-        points = sorted((t.values[name], 100 * t.accuracy) for t in self.trials if t.accuracy is not None)
+        factor = self.metric.factor
+        points = sorted((t.values[name], factor * t.validation) for t in self.trials if t.validation is not None)
         space = {**SPACE, **ENERGY_SPACE}[name]
         weight = self.importance.get(name)
         share = f" It explains {weight:.0%} of the variance between trials (fANOVA)." if weight is not None else ""
         return Figure(
             key=f"sensitivity-{self.task}-{self.arm.replace('/', '-')}-{name}",
             question=f"How sensitive is {self.arm} on {self.task} to {name.replace('_', ' ')}?",
-            x_label=name.replace("_", " "), y_label="validation accuracy [%]", x_scale="log" if space.log else "linear",
+            x_label=name.replace("_", " "), y_label=f"validation {self.metric.name} [{self.metric.unit}]",
+            x_scale="log" if space.log else "linear",
             series=(Series(name="trials", x=tuple(x for x, _ in points), y=tuple(y for _, y in points), style="dots"),),
-            references=(Reference(value=100 * self.accuracy, label="best"),),
+            references=(Reference(value=factor * self.validation, label="best"),),
             caption=f"One dot per trial; the other settings vary as well.{share}",
         )
 
@@ -103,15 +115,21 @@ class Tuned:
         """What a settings file keeps of the search."""
         return {
             "settings": self.settings.as_record(), "source": self.command,
-            "note": f"best of {len(self.trials)} trials, validation {100 * self.accuracy:.2f} %",
+            "note": f"best of {len(self.trials)} trials, validation {self.told}",
         }
 
 
+def _goodness(trial: Tried, metric: Metric) -> float:
+    if trial.validation is None:
+        return -math.inf
+    return trial.validation if metric.higher_is_better else -trial.validation
+
+
 def tune(
-    task: str,
+    task: Any,
     *,
-    rule: str = "eqprop",
-    model: str = "mlp",
+    rule: Any = "eqprop",
+    model: Any = "mlp",
     trials: int = 20,
     seed: int = TUNING_SEED,
     storage: str | None = None,
@@ -121,41 +139,69 @@ def tune(
     use: Mapping[str, Any] | None = None,
     data: str | Path | None = None,
     command: str | None = None,
+    device: str | None = None,
 ) -> Tuned:
-    """The best settings of ``trials`` tried for a rule on a task, judged by validation accuracy alone.
+    """The best settings of ``trials`` tried for a rule on a task, judged by the validation score alone.
 
-    ``search`` names what varies (default: everything ``search_space`` has for the rule); rules searched over the same
-    names are treated most alike. ``settings`` fixes what is not searched (``{"hidden": [512, 128], "epochs": 5}``),
-    ``use`` replaces it in the outcome (``{"epochs": 12}`` where the search was kept short), ``train_items`` searches on
-    part of the training set.
-    Trials already in ``storage`` count: asking for 20 after 12 runs 8 more. Give every rule the same number.
+    Task, rule and model are names or your own, as in ``assay.bench``; ``device`` is where trials run. ``search`` names
+    what varies (default: everything ``search_space`` has for the rule); rules searched over the same names are treated
+    most alike. ``settings`` fixes what is not searched (``{"hidden": [512, 128], "epochs": 5}``), ``use`` replaces it
+    in the outcome (``{"epochs": 12}`` where the search was kept short), ``train_items`` searches on part of the
+    training set. Trials already in ``storage`` count: asking for 20 after 12 runs 8 more. Give every rule the same
+    number.
     """
     optuna = _optuna()
-    arm = find_arm(f"{rule}/{model}")
+    arm = arms([rule], [model])[-1]
+    (asked,) = asked_tasks([task])
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise expected("trials >= 1", given=f"trials={trials!r}")
-    base = chosen(task, arm).settings.changed(settings or {})
-    view = load_task(task, arm, seed=seed, items=train_items, data=data).for_tuning()
+    # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
+    known = Settings(input_noise=0.0) if asked.source is not None else chosen(asked.name, arm).settings
+    base = known.changed(settings or {})
+    whole = load_task(asked.name, arm, seed=seed, items=train_items, data=data,
+                      task_from=asked.source.reference if asked.source else None)
+    view = as_view(whole)
     space = search_space(arm, search)
-    name = _study_name(task, arm, base=base, view=view, seed=seed, space=space)
-    study = _open(optuna, storage, name, seed)
+    name = _study_name(asked.name, arm, base=base, view=view, seed=seed, space=space)
+    study = _open(optuna, storage, name, asked.metric)
     done = len([t for t in study.trials if t.state.is_finished()])
     # The sampler is seeded by what is already there, so a resumed search draws other points than the finished ones.
     study.sampler = optuna.samplers.TPESampler(seed=derive(seed, name, done) % 2**32, n_startup_trials=min(8, trials))
     if not study.trials:
         study.enqueue_trial(starting_point(base, space))
-    study.optimize(lambda trial: objective(trial, arm, base, space, view, seed), n_trials=max(0, trials - done))
+    study.optimize(
+        lambda trial: objective(trial, arm, base=base, space=space, view=view, seed=seed, device=device),
+        n_trials=max(0, trials - done))
     # A storage may hold more trials than were asked for; only so many count, or rules would not be treated alike.
     tried = tuple(Tried(t.number, dict(t.params), t.value) for t in study.trials if t.state.is_finished())[:trials]
-    finished = [t for t in tried if t.accuracy is not None]
+    finished = [t for t in tried if t.validation is not None]
     if not finished:
-        raise AssayError(f"none of {len(tried)} trials of {arm.name} on {task} finished; look at the settings: {base}")
-    best = max(finished, key=lambda t: t.accuracy or 0.0)
+        raise AssayError(f"none of {len(tried)} trials of {arm.name} on {asked.name} finished; "
+                         f"look at the settings: {base}")
+    best = max(finished, key=lambda t: _goodness(t, asked.metric))
     items = f" --train-items {train_items}" if train_items else ""
     fixed = "".join(f" --search {name}" for name in search or ()) + _flags("--set", settings) + _flags("--use", use)
-    line = command or f"assay tune {task} --rule {rule} --model {model} --trials {trials} --seed {seed}{items}{fixed}"
+    spelt = [typed(asked.name, asked.source.reference if asked.source else None), "--rule",
+             typed(arm.rule, arm.rule_from), "--model", typed(arm.model, arm.model_from)]
+    line = command or f"assay tune {' '.join(spelt)} --trials {trials} --seed {seed}{items}{fixed}"
     best_settings = applied(base, best.values).changed(use or {})
-    return Tuned(task, arm.name, best_settings, float(best.accuracy or 0.0), tried, line, _importance(optuna, study))
+    return Tuned(asked.name, arm.name, best_settings, float(best.validation or 0.0), tried, line,
+                 _importance(optuna, study), asked.metric)
+
+
+def as_view(task: Any) -> TuningView:
+    """A task without its test part; one that has no ``for_tuning`` of its own is given one."""
+    if hasattr(task, "for_tuning"):
+        view: TuningView = task.for_tuning()
+        return view
+    from assay.tasks.base import TuningView as View
+    from assay.tasks.base import split_digest
+
+    inputs = math.prod(task.train.x.shape[1:])
+    outputs = task.classes or int(task.train.y.shape[-1])
+    digest = getattr(task, "data_hash", None) or split_digest(task.name, task.train, task.validation)
+    return View(task.name, task.classes, task.train, task.validation, digest, metric=getattr(task, "metric", ACCURACY),
+                inputs=inputs, outputs=outputs, target_scale=getattr(task, "target_scale", 1.0))
 
 
 def search_space(arm: Arm, names: Sequence[str] | None = None) -> dict[str, Range]:
@@ -193,8 +239,11 @@ def starting_point(settings: Settings, space: Mapping[str, Range]) -> dict[str, 
     return {name: min(max(known[name], r.low), r.high) for name, r in space.items()}
 
 
-def objective(trial: Any, arm: Arm, base: Settings, space: Mapping[str, Range], view: TuningView, seed: int) -> float:
-    """Validation accuracy of one trial; a run that diverged counts with what it reached."""
+def objective(
+    trial: Any, arm: Arm, *, base: Settings, space: Mapping[str, Range], view: TuningView, seed: int,
+    device: str | None = None,
+) -> float:
+    """Validation score of one trial; a run that diverged counts with what it reached."""
     from assay.studies.arms.build import build, fit
 
     values = {
@@ -203,8 +252,8 @@ def objective(trial: Any, arm: Arm, base: Settings, space: Mapping[str, Range], 
         for name, r in space.items()
     }
     settings = applied(base, values)
-    result = fit(build(arm, settings, view, seed=seed), Searched(view), settings, seed=seed)
-    return float(result.validation_accuracy)
+    result = fit(build(arm, settings, view, seed=seed), Searched(view), settings, seed=seed, device=device)
+    return float(result.validation_accuracy if view.classes else result.validation_error)
 
 
 @dataclass(frozen=True)
@@ -220,6 +269,10 @@ class Searched:
     @property
     def classes(self) -> int:
         return self.view.classes
+
+    @property
+    def target_scale(self) -> float:
+        return self.view.target_scale
 
     @property
     def train(self) -> Split:
@@ -260,12 +313,13 @@ def tuning_run(tuned: Tuned) -> Run:
     """The search as a report: does the best setting learn at all, and which settings matter?"""
     from assay.studies.study import make_run
 
-    measurement = Measurement(name="validation accuracy", value=100 * tuned.accuracy, unit="%", seeds=(), values=(),
+    measurement = Measurement(name=f"validation {tuned.metric.name}",
+                              value=tuned.metric.factor * tuned.validation, unit=tuned.metric.unit, seeds=(), values=(),
                               note="best of all trials, so an optimistic number: judge it by the benchmark")
     finding = Finding(
         subject=f"{tuned.arm} on {tuned.task}", name=f"{tuned.task}/{tuned.arm}",
         claim="Settings were chosen on validation; nothing is claimed of the test set.", verdict=Verdict.INCONCLUSIVE,
-        reason=f"a search chooses and does not test: best validation accuracy {100 * tuned.accuracy:.2f} % of "
+        reason=f"a search chooses and does not test: best validation {tuned.metric.name} {tuned.told} of "
                f"{len(tuned.trials)} trials",
         headline=measurement.name, measurements=(measurement,), tables=(tuned.table(),), figures=tuned.figures(),
         rerun=tuned.command,
@@ -286,12 +340,13 @@ def _study_name(task: str, arm: Arm, *, base: Settings, view: TuningView, seed: 
     return f"{task}/{arm.name}/{mark:08x}"
 
 
-def _open(optuna: Any, storage: str | None, name: str, seed: int) -> Any:
+def _open(optuna: Any, storage: str | None, name: str, metric: Metric) -> Any:
     if storage is None:
         DEFAULT_STORAGE.parent.mkdir(parents=True, exist_ok=True)
         storage = f"sqlite:///{DEFAULT_STORAGE}"
     try:
-        return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+        direction = "maximize" if metric.higher_is_better else "minimize"
+        return optuna.create_study(storage=storage, study_name=name, direction=direction, load_if_exists=True)
     except (sqlite3.Error, ValueError, ImportError) as error:
         raise InputError(f"cannot open the optuna storage '{storage}': {error}; give e.g. sqlite:///file.db") from None
     except Exception as error:

@@ -98,7 +98,7 @@ class ArrayTask:
     def for_tuning(self) -> TuningView:
         """This task without its test set: what a search over settings is allowed to see."""
         return TuningView(self.name, self.classes, self.train, self.validation, self.data_hash, self.seed,
-                          self.metric, self.inputs, self.outputs)
+                          self.metric, self.inputs, self.outputs, self.target_scale)
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,7 @@ class TuningView:
     metric: Metric = ACCURACY
     inputs: int = 0
     outputs: int = 0
+    target_scale: float = 1.0
 
     @property
     def test(self) -> Split:

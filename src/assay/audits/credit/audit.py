@@ -17,6 +17,7 @@ from assay.audits.credit.reference import AGREES, MOST_NOISE
 from assay.audits.credit.tables import tables
 from assay.errors import expected
 from assay.learning.resolve import as_rule
+from assay.learning.subjects import subject_of
 from assay.results import Check, Evidence, Finding, Measurement, Region, Verdict
 from assay.stats import evidence_level
 
@@ -25,7 +26,7 @@ CLAIM = "The learning signal reaches every block, can be measured, and training 
 
 
 def audit_credit(
-    model: nn.Module,
+    model: Any,
     x: Tensor,
     y: Tensor,
     *,
@@ -36,6 +37,7 @@ def audit_credit(
     seed: int = 0,
     redraws: int = 20,
     responses: bool = True,
+    device: str | None = None,
     subject: str = "",
 ) -> Finding:
     """What a trained ``model`` and the ``rule`` that trained it do with depth, on the test batch (x, y).
@@ -44,7 +46,8 @@ def audit_credit(
     share of samples whose reference is noise, a bare difference of accuracies beside a paired interval with a headroom
     guard. Depth utility needs ``baselines``, or ``train``, a Recipe that trains them here; without either it is not run
     and the verdict is at best PARTIAL. ``blocks`` is a glob that overrides the choice of blocks; ``redraws`` fresh
-    feedback matrices make the null band; ``responses=False`` leaves out the perturbation tests.
+    feedback matrices make the null band; ``responses=False`` leaves out the perturbation tests. Targets are class
+    indices, or floats (then the loss is the squared error).
 
     Measured on copies in evaluation mode: the model, its gradients and the random generators are left as they were.
     PASS says that this model makes use of its depth; it does not say that the rule is as good as backprop.
@@ -58,6 +61,7 @@ def audit_credit(
     >>> print(finding.checks[0].reason)
     3 blocks (class ResidualBlock, 86% of the parameters): blocks.0, blocks.1, blocks.2
     """
+    model, x, y = subject_of(model, x, y, seed=seed, device=device)
     _check_arguments(model, x, y)
     started = time.perf_counter()
     rule = None if rule is None else as_rule(rule, model, seed=seed, blocks=blocks)
@@ -109,8 +113,8 @@ def _check_arguments(model: nn.Module, x: Tensor, y: Tensor) -> None:
         raise expected("a torch.nn.Module", given=type(model).__name__)
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise expected("tensors x and y", given=f"{type(x).__name__} and {type(y).__name__}")
-    if y.is_floating_point() or y.dtype is torch.bool:
-        raise expected("integer class targets", given=f"y of dtype {y.dtype}", do="use y.long()")
+    if y.dtype is torch.bool:
+        raise expected("class indices, or floats to be predicted", given=f"y of dtype {y.dtype}", do="use y.long()")
     if x.is_floating_point() and not bool(x.isfinite().all()):
         raise expected("finite inputs", given=f"x with {int((~x.isfinite()).sum())} values that are not")
     if len(x) != len(y) or len(x) < 2:

@@ -19,7 +19,7 @@ from assay.audits.credit.scale import Scale, measure_scale
 from assay.audits.credit.stream import Stream, exact_stream, in_precision, plain_stream
 from assay.audits.explained import explained
 from assay.probe.blocks import Blocks, discover_blocks
-from assay.protocols import EquilibriumModel, Rule
+from assay.protocols import EquilibriumModel, Rule, is_local
 from assay.rules.feedback import Coverage, FeedbackAlignment
 
 
@@ -127,7 +127,8 @@ def _measure_signals(
     signals: list[Tensor | None] = [None] * len(places)
     alignment: tuple[DepthAlignment | None, ...] = (None,) * len(places)
     if rule is not None:
-        signals = [] if at_rest else credit_signals(rule, model, x, y, blocks)
+        # A local rule sends nothing down the stream: what it gives the weights is all there is to look at.
+        signals = [] if at_rest or is_local(rule) else credit_signals(rule, model, x, y, blocks)
         own_graph = any(signal is not None for signal in signals)
         if own_graph:
             alignment = measure_alignment(

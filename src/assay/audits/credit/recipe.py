@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from assay.audits.credit.depth import Baselines
 from assay.audits.credit.equilibrium import layers_at_rest
 from assay.errors import expected
-from assay.learning.training import train
+from assay.learning.training import outputs_of, train
 from assay.probe.blocks import discover_blocks, evaluating
 from assay.protocols import EquilibriumModel, Rule, Task
 from assay.rules.backprop import Backprop
@@ -65,7 +65,7 @@ class Recipe:
             freeze_blocks(model, self.task.train.x[:2], trainable=trainable, glob=self.blocks)
         rule = self.rule(model, seed) if arm == "rule" else Backprop()
         train(model, self.task, rule, epochs=self.epochs, seed=seed, **self.options)
-        return correct_items(model, self.task.test.x, self.task.test.y)
+        return correct_items(model, self.task.test.x, self.task.test.y, rule=rule)
 
 
 def freeze_blocks(model: nn.Module, x: Tensor, *, trainable: int, glob: str | None = None) -> tuple[str, ...]:
@@ -101,8 +101,11 @@ class _Nothing(nn.Module):
 
 
 @torch.no_grad()
-def correct_items(model: nn.Module, x: Tensor, y: Tensor, *, rows: int = 1000) -> list[bool]:
-    """Which items the model gets right; for token tasks every position is an item."""
+def correct_items(model: nn.Module, x: Tensor, y: Tensor, *, rows: int = 1000, rule: Any = None) -> list[bool]:
+    """Which items the model gets right, by the inference of its rule if that has one of its own.
+
+    For token tasks every position is an item.
+    """
     with evaluating(model):
-        answers = [model(x[i : i + rows]).argmax(-1) for i in range(0, len(y), rows)]
+        answers = [outputs_of(model, x[i : i + rows], rule).argmax(-1) for i in range(0, len(y), rows)]
     return [bool(value) for value in (torch.cat(answers) == y).flatten()]

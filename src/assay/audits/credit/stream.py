@@ -66,7 +66,12 @@ def plain_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> Stre
 
 
 def error_signal(logits: Tensor, y: Tensor) -> Tensor:
-    """dL/dlogits of each sample's (or position's) cross-entropy, 1 - p_y taken as the sum of the others."""
+    """dL/dlogits of each sample's (or position's) cross-entropy, 1 - p_y taken as the sum of the others.
+
+    Of float targets: that of the squared error, averaged over the numbers of a sample.
+    """
+    if y.is_floating_point():
+        return 2 * (logits - y.view_as(logits)) / logits[0].numel()
     probabilities = torch.softmax(logits, dim=-1)
     index = y.unsqueeze(-1)
     others = probabilities.scatter(-1, index, 0.0)
@@ -75,6 +80,8 @@ def error_signal(logits: Tensor, y: Tensor) -> Tensor:
 
 def exact_losses(logits: Tensor, y: Tensor) -> Tensor:
     """Each sample's cross-entropy as softplus(log sum of the others - target logit): tiny losses keep their digits."""
+    if y.is_floating_point():
+        return sample_losses(logits, y)
     _check_shapes(logits, y)
     index = y.unsqueeze(-1)
     others = logits.scatter(-1, index, -torch.inf).logsumexp(-1)
@@ -85,13 +92,22 @@ def exact_losses(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def sample_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each sample, summed over positions if there are any; shape (samples,)."""
+    """Cross-entropy of each sample, summed over positions if there are any; shape (samples,).
+
+    Of float targets: the squared error, averaged over the numbers of a sample.
+    """
     _check_shapes(logits, y)
+    if y.is_floating_point():
+        return (logits - y.view_as(logits)).square().flatten(1).mean(1)
     losses = nn.functional.cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none")
     return losses.view(len(y), -1).sum(1)
 
 
 def _check_shapes(logits: Tensor, y: Tensor) -> None:
+    if y.is_floating_point():
+        if logits.numel() != y.numel() or len(logits) != len(y):
+            raise expected(f"outputs of shape {tuple(y.shape)} for these targets", given=tuple(logits.shape))
+        return
     if logits.shape[:-1] != y.shape:
         raise expected(
             f"logits of shape ({', '.join(map(str, y.shape))}, classes) for these targets", given=tuple(logits.shape)

@@ -27,6 +27,7 @@ from assay.audits.dependence.measure import (
 )
 from assay.audits.dependence.special import accumulated, decoded
 from assay.errors import NotPassed, expected
+from assay.learning.subjects import subject_of
 from assay.probe.containment import attempt
 from assay.probe.copies import untouched_random_state
 from assay.probe.subject import Probe, prepare_probe
@@ -61,12 +62,13 @@ class Facts:
 
 
 def audit_dependence(
-    model: nn.Module,
+    model: Any,
     sample: Any,
     depends: Declaration,
     *,
     seed: int = 0,
     call: Callable[[nn.Module, Any], Any] | None = None,
+    device: str | None = None,
     name: str | None = None,
 ) -> Finding:
     """Whether the outputs of ``model`` depend only on what ``depends`` allows, and on something at all.
@@ -85,6 +87,7 @@ def audit_dependence(
     if not isinstance(depends, Declaration):
         raise expected("a declaration such as dep.causal()", given=repr(depends), do="see docs/guides/dependence.md")
     started = time.perf_counter()
+    model, sample = subject_of(model, sample, seed=seed, device=device)
     with untouched_random_state():
         probe = prepare_probe(model, sample, seed=seed, inputs=INPUTS, call=call)
         facts = Facts(probe, depends, name or type(model).__name__)

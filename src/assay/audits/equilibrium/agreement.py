@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,13 @@ NUDGES = (1.0, 0.25, 0.0625, 0.015625)
 """The rule's own nudge and three smaller ones, each a quarter of the one before."""
 AMPLIFICATION = 100.0
 """A residual r of a map that contracts by rho leaves an error r / (1 - rho); rho up to 0.99 is allowed for."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A rule that can be told to run its inference to rest, as predictive coding can."""
+
+    def settled(self, *, tolerance: float, most: int) -> Rule: ...
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,11 @@ def estimate_in_float64(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> E
 
 
 def at_rest(rule: Rule, **changes: object) -> Rule:
-    """The rule with its relaxations run until nothing moves, where it has ``sweeps`` and ``tolerance`` to say so."""
-    if has_setting(rule, "sweeps") and has_setting(rule, "tolerance"):
+    """The rule with its relaxations run until nothing moves, where it has ``sweeps`` and ``tolerance`` to say so, or a
+    method ``settled`` that does it."""
+    if isinstance(rule, Settling):
+        rule = rule.settled(tolerance=AT_REST, most=MOST_SWEEPS)
+    elif has_setting(rule, "sweeps") and has_setting(rule, "tolerance"):
         changes = {"sweeps": (MOST_SWEEPS, MOST_SWEEPS), "tolerance": AT_REST, **changes}
     return changed(rule, **changes) if changes else rule
 

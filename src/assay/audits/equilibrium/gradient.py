@@ -14,6 +14,7 @@ from assay.audits.equilibrium.agreement import (
     AMPLIFICATION,
     Agreement,
     Estimate,
+    Settling,
     Trend,
     at_rest,
     compare,
@@ -41,7 +42,8 @@ from assay.audits.equilibrium.true_gradient import AT_REST, Loss, TrueGradient, 
 from assay.audits.explained import explained
 from assay.errors import expected
 from assay.learning.resolve import as_rule
-from assay.protocols import EquilibriumModel, Rule
+from assay.learning.subjects import subject_of
+from assay.protocols import EquilibriumModel, Rule, is_local
 from assay.results import Check, Control, Evidence, Finding, Verdict
 from assay.solving.solution import Diverged
 from assay.stats import evidence_level, numeric_match
@@ -57,7 +59,7 @@ this many units in the last place."""
 
 
 def audit_gradient(
-    model: nn.Module,
+    model: Any,
     x: Tensor,
     y: Tensor,
     *,
@@ -65,10 +67,12 @@ def audit_gradient(
     seed: int = 0,
     limit: float | None = None,
     loss: Loss | None = None,
+    device: str | None = None,
     subject: str = "",
 ) -> Finding:
     """Whether ``rule`` gives the gradient of the loss of ``model`` on the batch (x, y), for every parameter.
 
+    The loss is the rule's own, or fits the targets: cross-entropy for class indices, squared error for floats.
     The yardstick is the true gradient in float64 (see ``true_gradient``). Two things must hold: the largest relative
     error of any parameter, as the rule is used, is at most ``limit`` (default: 0.05 for a rule with a nudge ``beta``,
     rounding for any other), and with a ``beta`` the error at rest goes to zero with it. The first tells whether the
@@ -83,10 +87,11 @@ def audit_gradient(
     >>> audit_gradient(model, x, y, rule=assay.EqProp(beta=0.1, nudge="centered")).verdict
     <Verdict.PASS: 'PASS'>
     """
+    model, x, y = subject_of(model, x, y, seed=seed, device=device)
     rule = as_rule(rule, model, seed=seed)
     loss = loss or getattr(rule, "loss", None)
     _check_arguments(model, x, y=y, rule=rule, limit=limit, loss=loss)
-    nudged = has_setting(rule, "beta") and isinstance(model, EquilibriumModel)
+    nudged = has_setting(rule, "beta") and (isinstance(model, EquilibriumModel) or is_local(rule))
     if limit is None:
         limit = NUDGED_LIMIT if nudged else _rounding(model)
     with explained(x):
@@ -206,7 +211,7 @@ def _where_the_error_comes_from(
         with contextlib.suppress(RuntimeError):  # a rule may hold tensors of its own that stay in float32
             precise = estimate_in_float64(rule, model, x, y)
             rows.append(("the same in float64", whole_error(precise.gradients, truth)))
-    if has_setting(rule, "sweeps") and isinstance(model, EquilibriumModel):
+    if isinstance(rule, Settling) or (has_setting(rule, "sweeps") and isinstance(model, EquilibriumModel)):
         settled = estimate_in_float64(at_rest(rule), model, x, y)
         rows.append(("in float64 with every relaxation at rest", whole_error(settled.gradients, truth)))
     return tuple(rows)
@@ -255,9 +260,11 @@ def _check_arguments(
         raise expected("as many targets as inputs, at least one", given=f"{len(x)} inputs and {len(y)} targets")
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise expected("finite inputs", given="x with NaN or infinite entries")
-    if loss is None and y.dtype != torch.long:
+    if loss is None and y.dtype != torch.long and not y.is_floating_point():
         raise expected(
-            "class indices of dtype torch.int64", given=f"y of dtype {y.dtype}", do="use y.long(), or pass loss="
+            "class indices of dtype torch.int64, or floats to be predicted",
+            given=f"y of dtype {y.dtype}",
+            do="use y.long(), or pass loss=",
         )
     if limit is not None and not 0 < limit < 1:
         raise expected("a limit between 0 and 1", given=f"limit={limit!r}", do="it is a relative error")

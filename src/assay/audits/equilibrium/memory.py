@@ -15,6 +15,7 @@ from assay.audits.equilibrium.memory_meter import Peak, measure_peak
 from assay.audits.equilibrium.true_gradient import untouched
 from assay.errors import expected
 from assay.learning.resolve import as_rule
+from assay.learning.subjects import subject_of
 from assay.models import EnergyMLP
 from assay.protocols import Clamped, EquilibriumModel, Rule
 from assay.results import Control, Figure, Finding, Measurement, Region, Series, Table
@@ -45,7 +46,7 @@ class Curve:
 
 
 def audit_memory(
-    model: nn.Module,
+    model: Any,
     x: Tensor,
     y: Tensor,
     *,
@@ -54,6 +55,7 @@ def audit_memory(
     limit: float = 0.05,
     depths: Sequence[int] = (1, 2, 4, 8),
     family: Callable[[int], nn.Module] | None = None,
+    device: str | None = None,
     subject: str = "",
 ) -> Finding:
     """Whether the peak memory of ``rule`` stays within ``limit`` from the fewest to the most ``sweeps``.
@@ -72,6 +74,7 @@ def audit_memory(
     >>> audit_memory(model, x, y, rule=assay.EqProp(), sweeps=(5, 50)).verdict
     <Verdict.PASS: 'PASS'>
     """
+    model, x, y = subject_of(model, x, y, device=device)
     rule = as_rule(rule, model)
     counts = _check_arguments(model, rule, x=x, y=y, sweeps=sweeps, limit=limit)
     ours = _curve(type(rule).__name__, model, rule=rule, x=x, y=y, counts=counts)

@@ -75,7 +75,8 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:
     if isinstance(tree, torch.Tensor):
-        yield tree
+        if not tree._is_zerotensor():  # a tangent of forward mode that is known to be zero has no storage
+            yield tree
     elif isinstance(tree, Mapping):
         for part in tree.values():
             yield from _tensors(part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from assay.audits.equilibrium.lipschitz import Attack, Trace, attack, trace
 from assay.audits.equilibrium.step_maps import Certificate, StepMap, certify, step_map
 from assay.audits.equilibrium.true_gradient import in_float64
 from assay.errors import expected
+from assay.learning.subjects import subject_of
 from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Table, Verdict
 
 SETTLED = 1e-8
@@ -20,7 +22,7 @@ SETTLED = 1e-8
 
 
 def audit_stability(
-    model: nn.Module,
+    model: Any,
     x: Tensor,
     *,
     limit: float = 1.0,
@@ -29,6 +31,7 @@ def audit_stability(
     step: Callable[[Tensor, Tensor], Tensor] | None = None,
     start: Tensor | None = None,
     certificate: float | None = None,
+    device: str | None = None,
     subject: str = "",
 ) -> Finding:
     """Whether one step of the model, on the inputs ``x``, stretches no difference of states by more than ``limit``.
@@ -46,6 +49,7 @@ def audit_stability(
     >>> audit_stability(model, torch.linspace(-1, 1, 20).reshape(5, 4)).verdict
     <Verdict.PASS: 'PASS'>
     """
+    model, x, start = subject_of(model, x, start, seed=seed, device=device)
     _check_arguments(x, limit, sweeps)
     precise, inputs = in_float64(model, x)
     subject_map = step_map(precise, inputs, step=step, start=start.double() if start is not None else None)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from assay.errors import expected
 from assay.protocols import Clamped, EquilibriumModel, State
-from assay.rules.backprop import mean_cross_entropy
+from assay.rules.backprop import mean_loss
 from assay.seeding import torch_generator
 from assay.solving.relaxation import largest_change
 
@@ -220,7 +220,7 @@ def _loss(model: object, output: Tensor, y: Tensor, loss: Loss | None) -> Tensor
         return loss(output, y)
     if isinstance(model, EquilibriumModel):
         return model.row_losses(output, y).mean()
-    return mean_cross_entropy(output, y)
+    return mean_loss(output, y)
 
 
 def _pairs(value: Tensor, leaves: State) -> list[tuple[Tensor | None, Tensor]]:

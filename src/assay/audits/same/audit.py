@@ -16,6 +16,8 @@ from assay.audits.same.judge import Comparison, Truth, compare
 from assay.audits.same.locate import first_difference, traced
 from assay.audits.same.quantities import Call, Quantities, Question, Wrapped, counterparts
 from assay.errors import InputError, NotPassed, expected
+from assay.learning.resolve import is_path
+from assay.learning.subjects import as_module, subject_of
 from assay.probe.containment import attempt
 from assay.probe.copies import duplicate, native_dtype, untouched_random_state
 from assay.probe.subject import check_inputs, drawn, input_names
@@ -50,8 +52,8 @@ class Facts:
 
 
 def audit_same(
-    reference: nn.Module | Callable[..., Any],
-    candidate: nn.Module | Callable[..., Any],
+    reference: nn.Module | Callable[..., Any] | str,
+    candidate: nn.Module | Callable[..., Any] | str,
     sample: Any,
     *,
     seed: int = 0,
@@ -59,6 +61,7 @@ def audit_same(
     gradients: bool = True,
     call: Call | None = None,
     parameters: Mapping[str, str] | None = None,
+    device: str | None = None,
     name: str | None = None,
 ) -> Finding:
     """Whether ``candidate`` computes what ``reference`` computes: outputs, gradients, forces, buffers, edges.
@@ -78,8 +81,10 @@ def audit_same(
     if budget is not None and not 0 < budget < 1:
         raise InputError(f"expected 0 < budget < 1 (a relative error) or None; given {budget}")
     started = time.perf_counter()
+    first, sample = subject_of(_module(reference, seed), sample, device=device)
+    (second,) = subject_of(_module(candidate, seed), device=device)
     with untouched_random_state():
-        facts = _measure(_module(reference), _module(candidate), sample, seed=seed, budget=budget,
+        facts = _measure(first, second, sample, seed=seed, budget=budget,
                          gradients=gradients, call=call, given=parameters, name=name)  # fmt: skip
         finding = present.summarise(facts)
     return finding.model_copy(update={"seconds": time.perf_counter() - started})
@@ -94,11 +99,12 @@ def assert_same(reference: Any, candidate: Any, sample: Any, **options: Any) -> 
     raise NotSame(f"{finding.subject}: {finding.verdict}: {finding.reason}", finding)
 
 
-def _module(given: Any) -> nn.Module:
-    if isinstance(given, nn.Module):
-        return given
+def _module(given: Any, seed: int) -> nn.Module:
+    """A module; what a path or a class makes; any other callable is itself what is compared."""
+    if is_path(given) or isinstance(given, nn.Module) or (isinstance(given, type) and issubclass(given, nn.Module)):
+        return as_module(given, seed=seed)
     if not callable(given):
-        raise expected("a torch.nn.Module or a callable", given=type(given).__name__)
+        raise expected("a torch.nn.Module, a callable or pkg.module:name", given=type(given).__name__)
     return Wrapped(given)
 
 

@@ -16,12 +16,13 @@ from assay.audits.symmetry.present import figures, tables
 from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.subject import prepare
 from assay.errors import expected
+from assay.learning.subjects import subject_of
 from assay.probe.copies import untouched_random_state
 from assay.results import Finding, Verdict
 
 
 def audit_symmetry(
-    model: nn.Module,
+    model: Any,
     sample: Any,
     symmetry: Symmetry,
     *,
@@ -35,12 +36,14 @@ def audit_symmetry(
     adversarial: int = 0,
     call: Callable[[nn.Module, Any], Any] | None = None,
     twin: nn.Module | None = None,
+    device: str | None = None,
     name: str | None = None,
 ) -> Finding:
     """Whether a model has the symmetry claimed for it, and if not where, why and how to mend it.
 
     Args:
-        model: any ``nn.Module``; copies of it are run, so it is left exactly as it was found.
+        model: any ``nn.Module``, or what makes one (a class, a function of seed, ``pkg.module:name``); copies of it are
+            run, so it is left exactly as it was found.
         sample: a tensor, tuple (``model(*sample)``) or dict (``model(**sample)``) of example inputs; a list of such
             inputs for models without a batch axis; or a callable ``(n, generator) -> inputs``.
         symmetry: the group and how it acts.
@@ -55,6 +58,7 @@ def audit_symmetry(
         call: ``(model, inputs) -> outputs`` for models with a call of their own.
         twin: a float64 version of a model that does not run in float64 by itself; it is proved to be the same function
             before it is believed.
+        device: where to run (cpu, cuda, mps, auto); where the model is, if left out.
         name: what to call the model in the report.
 
     >>> import torch; from assay import symmetry as sym
@@ -67,6 +71,7 @@ def audit_symmetry(
     if not isinstance(symmetry, Symmetry):
         raise expected("a Symmetry(group, inputs=..., outputs=...)", given=type(symmetry).__name__)
     started = time.perf_counter()
+    model, sample = subject_of(model, sample, seed=seed, device=device)
     options = Options(
         seed, budget, *Options.counts(rare, inputs, transforms), frozenset(skip), training_steps, adversarial
     )

@@ -37,9 +37,9 @@ class Projection:
 
     def note(self, layer: int, units: Tensor, *, above: Tensor, force: Tensor) -> None:
         """Keep c and d of a layer that has just been set to ``units``."""
-        self.from_above[layer] = torch.linalg.vecdot(units, above)
+        self.from_above[layer] = (units * above).sum(-1)
         same = force is above
-        self.whole[layer] = self.from_above[layer] if same else torch.linalg.vecdot(units, force)
+        self.whole[layer] = self.from_above[layer] if same else (units * force).sum(-1)
 
     def multiples(self) -> list[Tensor]:
         """alpha of every layer, by row."""

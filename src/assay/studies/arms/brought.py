@@ -57,6 +57,11 @@ def bring(given: Any, *, label: str | None = None) -> Brought:
     return Brought(label or ("model" if name == "<lambda>" else name), reference, (home,) if home else ())
 
 
+def typed(name: str, reference: str | None) -> str:
+    """A thing as it is typed on the command line; one that lives in a script has no spelling but its name."""
+    return name if reference is None or reference.startswith("live ") else reference
+
+
 def fetched(reference: str) -> Any:
     """What a reference stands for, in a worker or here."""
     if reference in LIVE:
@@ -114,6 +119,8 @@ def _content(thing: Any, *, depth: int) -> Any:
         return thing
     if isinstance(thing, tuple | list):
         return [type(thing).__name__, *(_content(each, depth=depth + 1) for each in thing)]
+    if isinstance(thing, set | frozenset):
+        return sorted(repr(_content(each, depth=depth + 1)) for each in thing)
     if isinstance(thing, Mapping):
         return sorted((repr(key), repr(_content(value, depth=depth + 1))) for key, value in thing.items())
     if hasattr(thing, "data_hash") and hasattr(thing, "train"):

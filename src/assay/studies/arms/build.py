@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from assay.errors import expected
 from assay.learning import TrainResult, train_many
 from assay.learning.names import named_rule
 from assay.learning.resolve import as_model, as_rule
-from assay.models import EnergyMLP
+from assay.models import EnergyMLP, EnergyNet
 from assay.protocols import EquilibriumModel, Rule
 from assay.rules import Backprop, FeedbackAlignment
 from assay.seeding import derive
@@ -42,15 +42,12 @@ class Built:
 
 def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Built:
     """The model and the rule of an arm; arms of one model start from the same weights at the same seed."""
-    if arm.relaxes and not task.classes:
-        raise expected("classes as targets for equilibrium propagation", given=f"the regression task '{task.name}'",
-                       do="choose another rule, or a model with a squared loss of its own")
     if arm.model_from is not None:
         made: Any = as_model(fetched(arm.model_from), seed=seed)
         model = made.feedforward() if isinstance(made, EnergyMLP) and not arm.relaxes else made
     else:
         made = _energy_model(arm.model, settings, task, seed=seed)
-        model = made if arm.relaxes else made.feedforward()
+        model = _with_energy(made, task) if arm.relaxes else made.feedforward()
     if arm.relaxes and not isinstance(model, EquilibriumModel):
         raise expected(f"a model with an energy for the rule {arm.rule}", given=f"{arm.model}: {type(model).__name__}",
                        do="see assay.protocols.EquilibriumModel, or choose another rule")
@@ -115,6 +112,16 @@ def _gradient(model: nn.Module, rule: Rule, x: torch.Tensor, y: torch.Tensor) ->
     parts = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in model.parameters()]
     model.zero_grad(set_to_none=True)
     return torch.cat(parts).double()
+
+
+def _with_energy(made: Any, task: ArrayTask | TuningView) -> nn.Module:
+    """The model that relaxes: our energy models read classes, so a regression gets the same net with a squared loss."""
+    if task.classes:
+        return cast(nn.Module, made)
+    if not isinstance(made, EnergyMLP):
+        raise expected("the model 'mlp', or one of your own with a squared loss, for a regression by relaxation",
+                       given=f"{type(made).__name__} on '{task.name}'", do="see assay.models.EnergyNet(loss='mse')")
+    return EnergyNet(made.feedforward(), gamma=made.gamma, loss="mse", sweeps=READ_SWEEPS, tolerance=READ_TOLERANCE)
 
 
 def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Any:

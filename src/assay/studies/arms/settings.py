@@ -62,14 +62,16 @@ class Chosen:
     note: str = ""
 
 
-def chosen(task: str, arm: Arm) -> Chosen:
+def chosen(task: str, arm: Arm, folder: Path | None = None) -> Chosen:
     """The settings of an arm on a task; where none were tuned, the defaults, and ``source`` says so.
+
+    ``folder`` holds a TASK.json per task, as ``assay tune --save`` writes it; by default those of the package.
 
     >>> from assay.studies.arms.table import Arm
     >>> chosen("digits", Arm("eqprop", "mlp")).settings.gamma
     0.1
     """
-    entries = load_chosen(task)
+    entries = load_chosen(task) if folder is None else _load(folder / f"{task}.json")
     if arm.brought and "backprop/mlp" in entries:
         return Chosen(entries["backprop/mlp"].settings, "those of backprop/mlp", "not tuned for this arm")
     return entries.get(arm.name) or Chosen(Settings(), "default", "not tuned for this task")
@@ -78,10 +80,11 @@ def chosen(task: str, arm: Arm) -> Chosen:
 @cache
 def load_chosen(task: str) -> dict[str, Chosen]:
     """All settings on file for a task, by arm name; none if the task was never tuned."""
-    path = FOLDER / f"{task}.json"
-    if not path.is_file():
-        return {}
-    return read_settings(path)
+    return _load(FOLDER / f"{task}.json")
+
+
+def _load(path: Path) -> dict[str, Chosen]:
+    return read_settings(path) if path.is_file() else {}
 
 
 def read_settings(path: Path) -> dict[str, Chosen]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assay.errors import InputError, unknown
-from assay.learning.names import RULES, spelled
+from assay.learning.names import ALL, RULES, spelled
 from assay.learning.resolve import is_path
 from assay.studies.arms.brought import bring
 
@@ -75,13 +75,14 @@ def find_arm(name: str) -> Arm:
 def arms(rules: Sequence[Any] | Mapping[str, Any], models: Sequence[Any] | Mapping[str, Any]) -> tuple[Arm, ...]:
     """Every rule on every model, each once, with the baseline of each first; ``original`` brings its own model.
 
-    A rule or model is a name, or anything ``assay.train`` takes in its place; a mapping says what to call them.
+    A rule or model is a name, or anything ``assay.train`` takes in its place; a mapping says what to call them. The
+    rule ``all`` is every name there is.
 
     >>> [arm.name for arm in arms(["eqprop", "original"], ["mlp"])]
     ['backprop/mlp', 'eqprop/mlp', 'original/looped']
     """
     asked: list[Arm] = []
-    for rule_label, rule in _labelled(rules):
+    for rule_label, rule in _every(_labelled(rules)):
         for model_label, model in _labelled(models):
             asked.append(_arm(rule, model, rule_label, model_label))
     baselines = [arm.baseline for arm in asked]
@@ -106,6 +107,13 @@ def _arm(rule: Any, model: Any, rule_label: str | None, model_label: str | None)
         return Arm(spelled(rule), net.label, None, net.reference, modules=net.modules)
     made = bring(rule, label=rule_label)
     return Arm(made.label, net.label, made.reference, net.reference, _relaxing(rule), (*made.modules, *net.modules))
+
+
+def _every(asked: list[tuple[str | None, Any]]) -> list[tuple[str | None, Any]]:
+    """The rules asked for, with every name in the place of ``all``."""
+    every: list[tuple[str | None, Any]] = [(None, name) for name in RULES]
+    return [pair for label, rule in asked
+            for pair in (every if isinstance(rule, str) and rule == ALL else [(label, rule)])]
 
 
 def _labelled(given: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str | None, Any]]:

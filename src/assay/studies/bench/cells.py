@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from assay.engine import cell_key, content_key
@@ -58,13 +59,13 @@ class Work:
 
 def plan_task(
     task: str, arms: Sequence[Arm], *, budget: Budget, seeds: Sequence[int], overrides: Mapping[str, Any] | None = None,
-    source: Source | None = None,
+    source: Source | None = None, settings_from: Path | None = None,
 ) -> list[Work]:
     """All work of one task: every arm at every seed, the controls of each baseline, and the floors once."""
     work = []
     for arm in arms:
         # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
-        known = Settings(input_noise=0.0) if source is not None else chosen(task, arm).settings
+        known = Settings(input_noise=0.0) if source is not None else chosen(task, arm, settings_from).settings
         tuned = known.changed(overrides or {})
         settings, items = _budgeted(tuned, task, budget)
         work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
@@ -176,17 +177,19 @@ def measure(
 def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
     from assay.learning.answers import answered
     from assay.studies.arms.build import gradient_agreement
+    from assay.studies.arms.profile import profile
 
     record = {
         **_scores(task, result), "loss": result.final_loss,
         "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
         "residual": result.history[-1].residual if result.history else None,
-        "items": len(task.test), **answered(built.model, task.test),
+        "items": len(task.test), **answered(built.model, task.test, rule=built.rule),
         "train_items": len(task.train), "data_hash": task.data_hash,
         "parameters": sum(p.numel() for p in built.model.parameters()),
         "curve": [round(epoch.validation_accuracy if task.classes else epoch.validation_error, 5)
                   for epoch in result.history],
         "gradient_agreement": gradient_agreement(built, task.train.x[:128], task.train.y[:128]),
+        **profile(built, task.train.x[:128], task.train.y[:128]).as_record(),
     }
     if hasattr(task, "returns"):
         played = task.returns(built.model, episodes=EPISODES, seed=seed)

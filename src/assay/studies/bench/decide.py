@@ -12,6 +12,7 @@ from assay.results import Check, Control, Figure, Finding, Measurement, Referenc
 from assay.stats.intervals import deviation as spread
 from assay.studies.arms import Arm, chosen
 from assay.studies.bench.cells import FLOORS, LARGE, REFERENCE, RESTARTED, SHUFFLED
+from assay.studies.bench.credit import credit_by_weight
 from assay.studies.bench.limits import limitations
 from assay.studies.bench.measured import Claim, Measured, Records
 from assay.studies.looks import NO_PAST, Past
@@ -234,6 +235,8 @@ def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
             ("return_mean", "return", "reward", 1.0),
             ("seconds", "training time", "s", 1.0), ("gradient_agreement", "cosine with the true gradient", "1", 1.0),
             ("residual", "largest residual of the last epoch", "1", 1.0),
+            ("reached", "share of the weights given an update", "%", 100.0),
+            ("peak_bytes", "peak memory of a step", "kB", 1e-3),
         ):
             values = tuple(factor * float(records[s][key]) for s in seeds if records[s].get(key) is not None)
             if not values or len(values) != len(seeds):
@@ -243,6 +246,7 @@ def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
                 interval=stats.mean_interval(values), values=values, seeds=seeds, of="seeds",
                 possible=POSSIBLE.get(key, stats.levels(values, unit)),
             ))
+        found += credit_by_weight(records, owner.name)
     for key, name in (("seconds", "wall-clock time ratio"), ("cpu_seconds", "processor time ratio")):
         if (ratio := time_ratio(evidence, arm, key)) is not None:
             found.append(Measurement(name=name, value=ratio, unit="x", source="derived",
@@ -290,7 +294,7 @@ def _key_finding(evidence: Measured, arm: Arm, ours: list[float], theirs: list[f
 
 
 def _experiment(evidence: Measured, arm: Arm) -> str:
-    source = chosen(evidence.task, arm)
+    source = chosen(evidence.task, arm, evidence.settings_from)
     record = next(iter(evidence.of(arm.name).values()), {})
     size = f"{record['train_items']:,} training and {record['items']:,} test items. " if record else ""
     return (

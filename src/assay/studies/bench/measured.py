@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from assay.errors import expected
@@ -31,18 +32,21 @@ class Measured:
     metric: Metric = ACCURACY
     claim: Claim = "parity"
     outcomes: Outcomes = field(default_factory=lambda: Outcomes(()))
+    settings_from: Path | None = None
+    """The folder of the settings, where it is not the package's own."""
 
     @staticmethod
     def of_outcomes(
         outcomes: Outcomes, *, task: str, budget: Budget, margin: float | str, seeds: tuple[int, ...],
-        metric: Metric = ACCURACY, claim: Claim = "parity",
+        metric: Metric = ACCURACY, claim: Claim = "parity", settings_from: Path | None = None,
     ) -> Measured:
         """The outcomes of a task's trials, put where the decision looks for them.
 
         A margin in per cent ("5%") is relative to the floor everybody must beat: the error of the mean predictor, or
         what chance leaves to gain.
         """
-        found = Measured(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes)
+        found = Measured(task, budget, math.nan, seeds, metric=metric, claim=claim, outcomes=outcomes,
+                         settings_from=settings_from)
         for outcome in outcomes:
             what = outcome.trial.arm
             found.seconds[what] = found.seconds.get(what, 0.0) + outcome.seconds

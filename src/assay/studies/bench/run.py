@@ -42,6 +42,7 @@ def bench(
     workers: int | None = None,
     store: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    settings_from: str | Path | None = None,
     device: str | None = None,
     executor: Executor | None = None,
     grouping: bool = True,
@@ -56,8 +57,9 @@ def bench(
     and its kin, a model as a function of seed, a rule as a class or object, or ``module:name`` of any of them.
     Seeds vary initialisation, order and split; arms share all of them. A task whose data are not here stays in the run,
     undecided, with the line that gets them. Finished cells live in ``store``: the same call redoes nothing.
-    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``); the run records them. With ``grouping``,
-    seeds of narrow networks are trained side by side, which changes the time and nothing else.
+    ``settings`` replace the committed ones in every arm (``{"epochs": 2}``), ``settings_from`` is a folder with the
+    TASK.json of searches of your own; the run records both. With ``grouping``, seeds of narrow networks are trained
+    side by side, which changes the time and nothing else.
 
     >>> bench("digits", rules=["eqprop"], seeds=3).counts                                     # doctest: +SKIP
     """
@@ -67,23 +69,21 @@ def bench(
     seed_list = seeds_of(budget, count=seeds, first=seed)
     device = _device(device)
     compared = [arm for arm in asked if arm != arm.baseline]
-    root = str(data) if data is not None else None
+    root, chosen_in = str(data) if data is not None else None, _folder(settings_from)
     absent = {task.name: reason for task in wanted
               if task.source is None and (reason := unavailable(task.name, data)) is not None}
     executor, said = executor_for(live_things(wanted, asked), executor)
 
-    matrix = Matrix(asked, budget, seed_list, margin, settings, root, device)
+    matrix = Matrix(asked, budget, seed_list, margin, settings, root, device, chosen_in)
     study = Study(tuple(matrix.question(task) for task in wanted if task.name not in absent))
     answers = study.answer(Place(store, executor, workers, grouping, watcher))
     evidence = {
         task.name: matrix.gather(task, answers.outcomes[task.name]) for task in wanted if task.name not in absent
     }
     findings = {finding.name: finding for found in answers.findings.values() for finding in found}
-    for name, reason in absent.items():
-        for arm in compared:
-            findings[f"{name}/{arm.name}"] = not_measured(name, arm, margin=margin, reason=reason)
-    names = [task.name for task in wanted]
-    rerun = _rerun(asked, budget, len(seed_list), seed, margin, settings)
+    findings |= {f"{name}/{arm.name}": not_measured(name, arm, margin=margin, reason=reason)
+                 for name, reason in absent.items() for arm in compared}
+    rerun = _rerun(asked, budget, len(seed_list), seed=seed, margin=margin, settings=settings, folder=chosen_in)
     ordered = [findings[f"{task.name}/{arm.name}"].model_copy(update={"rerun": f"assay bench {_typed(task)} {rerun}"})
                for task in wanted for arm in compared]
     limits = {f"{name}/{arm.name}": found.margin for name, found in evidence.items() for arm in compared}
@@ -91,12 +91,12 @@ def bench(
     tables = [results_matrix(evidence, asked, findings), over_tasks(evidence, asked, seed=seed),
               statistical_report(ordered, margin=limits), published]
     heatmap = gap_heatmap(evidence, asked, findings)
-    shown = _config(evidence, asked, seeds=seed_list, margin=margin, settings=settings, absent=absent)
+    shown = _config(evidence, asked, seeds=seed_list, margin=margin, settings=settings, absent=absent, folder=chosen_in)
     typed = {"tasks": list(map(_typed, wanted)), **_spelled(asked)}
     config = {**shown, "asked": typed, **answers.facts}
     return make_run(
         "bench", "Multi-task benchmark", ordered,
-        identity={"tasks": names, "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
+        identity={"tasks": [t.name for t in wanted], "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
         command=command or f"assay bench {' '.join(map(_typed, wanted))} {rerun}", seconds=answers.seconds,
         budget=budget, config={**config, **({"where": said} if said else {}), **({"device": device} if device else {})},
         tables=tuple(table for table in tables if table is not None and table.rows),
@@ -115,6 +115,8 @@ class Matrix:
     settings: Mapping[str, Any] | None = None
     data: str | None = None
     device: str | None = None
+    folder: Path | None = None
+    """Where the settings of the arms were chosen, if not by the committed searches."""
 
     @staticmethod
     def of(run: Run) -> tuple[Matrix, tuple[Asked, ...]]:
@@ -130,6 +132,7 @@ class Matrix:
             matrix = Matrix(
                 arms(asked["rules"], asked["models"]), budget, tuple(map(int, seeds)), run.config["margin [pp]"],
                 run.config.get("settings replaced") or None, device=run.config.get("device"),
+                folder=_folder(run.config.get("settings from")),
             )
             return matrix, tuple(asked_tasks(asked["tasks"]))
         except (KeyError, TypeError, ValueError, AssayError) as error:
@@ -143,12 +146,12 @@ class Matrix:
     def gather(self, task: Asked, outcomes: Outcomes) -> Measured:
         """The outcomes of a task, as its decisions read them."""
         return Measured.of_outcomes(outcomes, task=task.name, budget=self.budget, margin=self.margin, seeds=self.seeds,
-                                    metric=task.metric)
+                                    metric=task.metric, settings_from=self.folder)
 
     def question(self, task: Asked) -> Question:
         """A task as a question: every arm, its floors and controls, and the decision on each."""
-        work = plan_task(
-            task.name, self.asked, budget=self.budget, seeds=self.seeds, overrides=self.settings, source=task.source)
+        work = plan_task(task.name, self.asked, budget=self.budget, seeds=self.seeds, overrides=self.settings,
+                         source=task.source, settings_from=self.folder)
         planned = tuple(
             Planned(Trial(item.what, item.seed, self.budget), as_cell(item, data=self.data, device=self.device))
             for item in work
@@ -193,6 +196,13 @@ def _check_margin(margin: float | str) -> None:
                        given=f"margin={margin!r}")
 
 
+def _folder(given: str | Path | None) -> Path | None:
+    """The folder of the settings; an InputError if it is not there, as every arm would fall back on the defaults."""
+    if given is not None and not Path(given).is_dir():
+        raise expected("a folder with one TASK.json per task, as assay tune --save writes them", given=f"'{given}'")
+    return None if given is None else Path(given)
+
+
 def _one(model: Any) -> Sequence[Any] | Mapping[str, Any]:
     return model if isinstance(model, Mapping | list | tuple) else [model]
 
@@ -216,25 +226,28 @@ def _spelled(asked: Sequence[Arm]) -> dict[str, list[str]]:
 
 
 def _rerun(
-    asked: Sequence[Arm], budget: str, seeds: int, seed: int, margin: float | str, settings: Mapping[str, Any] | None
+    asked: Sequence[Arm], budget: str, seeds: int, *, seed: int, margin: float | str,
+    settings: Mapping[str, Any] | None, folder: Path | None,
 ) -> str:
     told, typed = margin if isinstance(margin, str) else f"{margin:g}", _spelled(asked)
     fixed = "".join(f" --set {shlex.quote(f'{name}={json.dumps(value)}')}" for name, value in (settings or {}).items())
     return (f"--rules {' '.join(typed['rules'])} --models {' '.join(typed['models'])} --budget {budget} "
-            f"--seeds {seeds} --seed {seed} --margin {told}{fixed}")
+            f"--seeds {seeds} --seed {seed} --margin {told}{fixed}"
+            + (f" --settings-from {folder.as_posix()}" if folder else ""))
 
 
 def _config(
     evidence: Mapping[str, Measured], asked: Sequence[Arm], *, seeds: Sequence[int], margin: float | str,
-    settings: Mapping[str, Any] | None, absent: Mapping[str, str],
+    settings: Mapping[str, Any] | None, absent: Mapping[str, str], folder: Path | None,
 ) -> dict[str, Any]:
     from assay.studies.arms import chosen
 
     return {
         "seeds": list(seeds), "margin [pp]": margin, "settings replaced": dict(settings or {}),
-        "not measured": dict(absent),
-        "settings": {name: {arm.name: {**chosen(name, arm).settings.as_record(), "source": chosen(name, arm).source}
-                            for arm in asked} for name in evidence},
+        "not measured": dict(absent), **({"settings from": folder.as_posix()} if folder else {}),
+        "settings": {name: {arm.name: {**chosen(name, arm, folder).settings.as_record(),
+                                       "source": chosen(name, arm, folder).source} for arm in asked}
+                     for name in evidence},
         "data hashes": {name: sorted({str(r["data_hash"]) for rs in found.records.values() for r in rs.values()})
                         for name, found in evidence.items()},
     }

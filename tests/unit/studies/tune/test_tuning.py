@@ -67,7 +67,7 @@ def test_a_search_goes_on_where_it_stopped(small: list[tasks.ArrayTask], tmp_pat
     assert more.trials[:2] == first.trials
     assert len(more.trials) == 3
     assert search(tmp_path, trials=3).trials == more.trials
-    assert more.accuracy >= first.accuracy
+    assert more.validation >= first.validation
     assert search(tmp_path, trials=2).trials == first.trials, "more trials in the storage do not count"
 
 
@@ -83,8 +83,8 @@ def test_the_best_trial_on_validation_is_chosen_and_what_is_used_is_applied(
     small: list[tasks.ArrayTask], tmp_path: Path
 ) -> None:
     found = search(tmp_path, use={"epochs": 9})
-    best = max(found.trials, key=lambda t: t.accuracy or 0.0)
-    assert found.accuracy == best.accuracy
+    best = max(found.trials, key=lambda t: t.validation or 0.0)
+    assert found.validation == best.validation
     assert found.settings.epochs == 9
     assert found.settings.hidden == (16, 8)
     assert found.settings.beta == pytest.approx(best.values["beta"], abs=1e-6)

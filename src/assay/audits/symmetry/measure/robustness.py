@@ -207,5 +207,7 @@ def tested(subject: Subject, condition: str, draw: Draw, spreads: dict[int, floa
 def calm(model: nn.Module) -> None:
     """Dropout layers in evaluation mode, everything else as it is."""
     for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
+        # A scripted module has lost its class and kept its name.
+        scripted = str(getattr(module, "original_name", ""))
+        if isinstance(module, nn.modules.dropout._DropoutNd) or "Dropout" in scripted:
             module.eval()
