@@ -21,6 +21,12 @@ def asked() -> tuple[Problem, ...]:
     return problems(seed=1, sweeps=SWEEPS, beta=0.2)
 
 
+def test_a_kernel_handed_in_as_a_function_is_asked_what_its_name_is_asked() -> None:
+    by_name, by_hand = (audit_kernel(k, sweeps=(4, 2), controls=False) for k in ("population", KERNELS["population"]))
+    assert by_hand.verdict is by_name.verdict is Verdict.PASS
+    assert [c.reason for c in by_hand.checks] == [c.reason for c in by_name.checks]
+
+
 @pytest.mark.parametrize("kernel", sorted(KERNELS))
 def test_every_kernel_of_the_library_matches_the_reference(kernel: str, asked: tuple[Problem, ...]) -> None:
     finding = audit_kernel(kernel, asked=asked, sweeps=SWEEPS, controls=False)

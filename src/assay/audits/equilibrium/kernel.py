@@ -20,7 +20,7 @@ from assay.audits.equilibrium.kernel_problems import (
     problems,
     tolerance,
 )
-from assay.audits.equilibrium.kernel_subjects import KERNELS, planted, rounded
+from assay.audits.equilibrium.kernel_subjects import DEVIATING, KERNELS, planted, rounded
 from assay.errors import InputError, expected, unknown
 from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Table, Verdict
 
@@ -72,7 +72,7 @@ def audit_kernel(
     call = _kernel(kernel)
     _check_arguments(sweeps, beta, precisions)
     asked = tuple(asked) if asked is not None else problems(seed=seed, sweeps=sweeps, beta=beta)
-    if kernel in ("deviations", "population"):
+    if call in DEVIATING:
         asked = tuple(replace(p, coordinates="deviations") for p in asked if has_deviations(p))
     if not asked:
         raise expected("at least one problem", given="asked=()")

@@ -73,6 +73,8 @@ def population(problem: Problem) -> Answer:
 
 
 KERNELS: dict[str, Kernel] = {"eager": eager, "fast": fast, "deviations": deviations, "population": population}
+DEVIATING: tuple[Kernel, ...] = (deviations, population)
+"""Kernels whose nudged phase moves deviations: they are asked for those, by whatever name they are called."""
 _KINDS = ("weights", "biases")
 
 
