@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from assay import stats
 from assay.protocols import ControlArm, Outcome, Outcomes, Trial, known_bad, known_good
 from assay.results import Evidence, Finding, Verdict
+from assay.stats.looks import spending
 from assay.tracks.faults.planted import REFUSED, Judgement, Planted, judge
 from assay.tracks.faults.verdicts import CALIBRATED, MARGIN, SEEDS, as_control, as_outcome, enforced, lenient
 
@@ -112,7 +113,8 @@ def shopped_seeds(generator: Generator, faulty: bool) -> Judgement:
         lone = stats.parity(gaps, [0.0] * n, margin=MARGIN, seeds=seeds)
         granted = stats.spending(seeds, before)
         p_value = 1.0 if lone.p_value is None else lone.p_value
-        if lone.passed and (not faulty or (len(before) >= 1 and p_value > granted.level)):
+        # The fault is made by what looks may spend, whatever the protection under test grants: without it, too, it ends.
+        if lone.passed and (not faulty or (len(before) >= 1 and p_value > spending(seeds, before).level)):
             ran = stats.Ran({seed: str(seed) for seed in seeds}, CALIBRATED, planned=True, look=granted)
             return judge(lambda: stats.enforce(subject, kind="statistical", ran=ran), habit_accepts=True)  # noqa: B023
         if not lone.passed:
