@@ -113,7 +113,7 @@ def shopped_seeds(generator: Generator, faulty: bool) -> Judgement:
         lone = stats.parity(gaps, [0.0] * n, margin=MARGIN, seeds=seeds)
         granted = stats.spending(seeds, before)
         p_value = 1.0 if lone.p_value is None else lone.p_value
-        # The fault is made by what looks may spend, whatever the protection under test grants: without it, too, it ends.
+        # By what looks may spend, not by what the protection under test grants: without it, too, the search ends.
         if lone.passed and (not faulty or (len(before) >= 1 and p_value > spending(seeds, before).level)):
             ran = stats.Ran({seed: str(seed) for seed in seeds}, CALIBRATED, planned=True, look=granted)
             return judge(lambda: stats.enforce(subject, kind="statistical", ran=ran), habit_accepts=True)  # noqa: B023
