@@ -89,8 +89,8 @@ def item_evidence(
 def discordant_evidence(only_first: int, only_second: int, region: Region, *, items: int, scale: float) -> GapEvidence:
     """Exact bounds on the gap of two systems from the items that one of them alone got right.
 
-    The two rates are bounded at half the level each (Bonferroni), so the bounds hold at any number of such items; a t
-    interval on a handful of them passes false claims: at 60 items and 3 expected, 15 % instead of 5 %.
+    The two rates are bounded at half the level each (Bonferroni), so the bounds hold at any number of such items, where
+    a t interval on a handful of them passes false claims too often.
     """
 
     def interval_at(level: float) -> Interval:

@@ -90,7 +90,10 @@ def line() -> Any:
     return assay.tasks.from_arrays(X, AMOUNTS, name="line")
 
 
-@pytest.mark.parametrize("model", ["their_lab:net", "their_lab:ready", "their_lab:Net", Net, net, Net()], ids=str)
+@pytest.mark.parametrize(
+    "model", ["their_lab:net", "their_lab:ready", "their_lab:Net", Net, net, Net()],
+    ids=["path of a function", "path of a module", "path of a class", "class", "function", "module"],
+)
 def test_a_model_is_a_path_a_class_a_function_or_itself_in_training_and_audits(
     model: Any, lab: Any, blobs: Any
 ) -> None:

@@ -24,6 +24,7 @@ from assay.studies.bench.measured import Measured, share_of
 from assay.studies.bench.tables import against_published, gap_heatmap, over_tasks, results_matrix, statistical_report
 from assay.studies.looks import NO_PAST
 from assay.studies.study import Decide, Place, Planned, Question, Study, make_run
+from assay.studies.where import device_facts, named_device
 
 DEFAULT_TASKS = ("digits", "mnist", "fashion-mnist", "cartpole-bc", "acrobot-bc")
 DEFAULT_RULES = ("backprop", "eqprop")
@@ -67,7 +68,7 @@ def bench(
     _check_margin(margin)
     asked = arms(rules, models if model is None else _one(model))
     seed_list = seeds_of(budget, count=seeds, first=seed)
-    device = _device(device)
+    device = named_device(device)
     compared = [arm for arm in asked if arm != arm.baseline]
     root, chosen_in = str(data) if data is not None else None, _folder(settings_from)
     absent = {task.name: reason for task in wanted
@@ -98,7 +99,7 @@ def bench(
         "bench", "Multi-task benchmark", ordered,
         identity={"tasks": [t.name for t in wanted], "arms": [arm.name for arm in asked], "seeds": list(seed_list)},
         command=command or f"assay bench {' '.join(map(_typed, wanted))} {rerun}", seconds=answers.seconds,
-        budget=budget, config={**config, **({"where": said} if said else {}), **({"device": device} if device else {})},
+        budget=budget, config={**config, **({"where": said} if said else {}), **device_facts(device)},
         tables=tuple(table for table in tables if table is not None and table.rows),
         figures=(heatmap,) if heatmap else (),
     )
@@ -177,15 +178,6 @@ def _claims(task: str, compared: Sequence[Arm], budget: Budget, settings: Mappin
 def claim_of(task: str, arm: Arm) -> str:
     """The claim as the ledger of looks knows it: without the margin, which is no other claim if it is moved."""
     return f"bench {task}: {arm.name} at parity with {arm.baseline.name}"
-
-
-def _device(name: str | None) -> str | None:
-    """The device that a name such as auto means here."""
-    if name is None:
-        return None
-    from assay.learning.device import chosen_device
-
-    return str(chosen_device(name))
 
 
 def _check_margin(margin: float | str) -> None:
