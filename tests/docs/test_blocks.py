@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 TUTORIALS = [page for page in PAGES if page.parent.name == "tutorials" and page.stem != "index"]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
-TRAIN = set(TUTORIALS)
+TRAIN = {*TUTORIALS, ROOT / "docs" / "guides" / "credit.md"}
 """Pages whose code trains for minutes: `make test-slow` runs them."""
 
 

@@ -56,7 +56,7 @@ def test_formulas_are_drawn_without_a_script(site: Path) -> None:
 
 
 def test_docstrings_are_whole_and_their_examples_are_code(site: Path) -> None:
-    page = (site / "reference" / "python" / "results" / "Verdict.html").read_text(encoding="utf-8")
+    page = (site / "reference" / "python" / "Verdict.html").read_text(encoding="utf-8")
     text = re.sub(r"<[^>]+>", "", page)
     assert "Not run, crashed and undecided are never a pass" in text
     assert "Verdict.worst([Verdict.PASS, Verdict.INCONCLUSIVE])" in text.replace("&gt;&gt;&gt; ", "")

@@ -68,7 +68,7 @@ def test_the_command_tells_core_hours_before_and_after_times_are_known(
     rest = len({cell.key for cell in planned}) - 1
     after = CliRunner().invoke(app, asked)
     assert after.exit_code == 0
-    assert f"{rest}.00 core-hours" in after.output and f"{rest} of {rest + 1} cells" in after.output
+    assert f"{rest}.00 core-hours" in " ".join(after.output.split()) and f"{rest} of {rest + 1} cells" in after.output
     assert "on 2 cores (local)" in after.output
 
 

@@ -162,9 +162,9 @@ def test_the_gradient_audit_passes_a_users_network_and_rejects_a_wrong_one():
     class Deaf(EnergyNet):
         """Feeds nothing back to the gradient of its first link: a planted mistake."""
 
-        def _add_changes(self, clamped, free, moved, shift, factor, nodes):
+        def _add_changes(self, clamped, free, *, moved, **rest):
             silent = (torch.zeros_like(moved[0]), *moved[1:])
-            super()._add_changes(clamped, free, silent, shift, factor, nodes)
+            super()._add_changes(clamped, free, moved=silent, **rest)
 
     deaf = Deaf(drawn(LINKS["linear"]()[0]), gamma=0.1)
     finding = audit_gradient(deaf, batch(5), Y, rule=EqProp("tangent", **AT_REST), limit=1e-6)

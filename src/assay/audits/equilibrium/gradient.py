@@ -266,5 +266,7 @@ def _check_arguments(
             given=f"y of dtype {y.dtype}",
             do="use y.long(), or pass loss=",
         )
+    if loss is None and isinstance(model, EquilibriumModel):
+        model.check_target(y, rows=len(x))
     if limit is not None and not 0 < limit < 1:
         raise expected("a limit between 0 and 1", given=f"limit={limit!r}", do="it is a relative error")

@@ -182,7 +182,7 @@ def test_wrong_shapes_name_the_input() -> None:
 
 
 @pytest.mark.parametrize(("x", "y", "message"), [
-    (torch.zeros(4, 6), torch.zeros(4), "integer class targets"),
+    (torch.zeros(4, 6), torch.zeros(4), "outputs of shape"),
     (torch.zeros(4, 6), torch.zeros(3, dtype=torch.long), "as many targets as inputs"),
     (torch.zeros(1, 6), torch.zeros(1, dtype=torch.long), "at least two"),
     (torch.zeros(4, 6), torch.full((4,), 9), "targets from 0 to 3"),

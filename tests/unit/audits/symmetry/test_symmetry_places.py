@@ -104,7 +104,9 @@ def test_restoring_the_guilty_module_restores_the_output():
     finding = audit(VectorNet("relu", 3))
     rows = {row[0]: row for t in finding.tables if t.title == "Layers under rotation" for row in t.rows}
     assert rows["blocks.3.1"][8] == pytest.approx(1.0, abs=1e-6)  # D: the whole error goes away
-    assert abs(rows["blocks.1.1"][8]) < 1e-6 and rows["blocks.3.1"][7] == "breaks" and rows["blocks.1.1"][7] == "holds"
+    spared = rows["blocks.1.1"][8]  # restoring it takes nothing away; by rounding it may add a little
+    assert spared == "grows" or abs(spared) < 1e-6
+    assert rows["blocks.3.1"][7] == "breaks" and rows["blocks.1.1"][7] == "holds"
 
 
 class Twice(nn.Module):
