@@ -77,8 +77,8 @@ def test_search_works_from_a_folder_and_asks_nobody(site: Path, camera, dark: bo
     assert asked == []
 
 
-@pytest.fixture(scope="module")
-def camera():
+@pytest.fixture
+def camera():  # a new reader each time: the theme remembers the colours of the last one
     import shutil
 
     pytest.importorskip("selenium")
