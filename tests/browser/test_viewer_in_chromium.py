@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -45,9 +46,14 @@ def address(folder: Path) -> Iterator[str]:
 
 
 def wait(condition: Any, seconds: float = 15.0) -> None:
-    """Until ``condition`` holds; the browser shares its machine with other work."""
+    """Until ``condition`` holds; between two pages there is nothing to ask, and a browser shares its machine."""
+    from selenium.common.exceptions import WebDriverException
+
     end = time.monotonic() + seconds
-    while not condition():
+    while True:
+        with contextlib.suppress(WebDriverException):
+            if condition():
+                return
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.1)
 
