@@ -50,7 +50,6 @@ class Question:
         *,
         names: Mapping[str, str] | None = None,
         dtypes: dict[str, str] | None = None,
-        forward_only: bool = False,
     ) -> Quantities:
         """All quantities of one pass; ``names`` renames weights to those of the reference, ``dtypes`` is filled."""
         fed = [self._fed(leaf, model, dtype) for leaf in leaves]
@@ -61,7 +60,7 @@ class Question:
             if dtypes is not None:
                 dtypes.update({name: str(y.dtype) for name, y in outputs})
             found = {f"output {name}" if name != "output" else "output": exact(y) for name, y in outputs}
-            if self.gradients and not forward_only:
+            if self.gradients:
                 found |= self._gradients(model, fed, outputs, names)
         for name, buffer in model.named_buffers():
             found[f"buffer {(names or {}).get(name, name)}"] = exact(buffer)

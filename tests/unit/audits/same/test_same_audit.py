@@ -102,35 +102,6 @@ def test_a_more_accurate_candidate_passes_and_a_half_precision_one_does_not() ->
     assert fine.passed and rough.verdict is Verdict.FAIL
 
 
-def test_a_candidate_without_a_backward_pass_for_no_row_is_the_same() -> None:
-    """Compiled convolutions answer an empty batch and then raise in their backward pass."""
-
-    class Picky(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Tensor) -> Tensor:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Tensor) -> Tensor:
-            if not len(gradient):
-                raise AssertionError("expected size 3==3, stride 1==9")
-            return gradient
-
-    class Compiled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = net()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return Picky.apply(self.net(x))
-
-    class Plain(Compiled):
-        def forward(self, x: Tensor) -> Tensor:
-            return self.net(x)
-
-    assert assay.audit_same(Plain(), Compiled(), X).passed
-
-
 def test_a_budget_accepts_an_approximation_and_tells_how_often_decisions_agree() -> None:
     model = net()
     coarse = copy.deepcopy(model)
