@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -19,23 +21,46 @@ STUBS = {
 }
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this system")
-def test_the_script_starts_every_node_and_ends_with_the_drivers_code(tmp_path: Path) -> None:
-    """With stand-ins for SLURM and Ray that record how they are called."""
-    tools = tmp_path / "bin"
+def _machine(folder: Path) -> tuple[Path, dict[str, str]]:
+    """Stand-ins for SLURM, Ray and the driver in a folder of their own, and an environment that finds them first."""
+    tools = folder / "bin"
     tools.mkdir()
     for name, text in STUBS.items():
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
-    log = tmp_path / "log"
     environment = {
-        "PATH": f"{tools}:/usr/bin:/bin", "LOG": str(log), "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "[one-three]",
-        "SLURM_CPUS_PER_TASK": "4",
+        "PATH": f"{tools}:/usr/bin:/bin", "LOG": str(folder / "log"), "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "[one-three]", "SLURM_CPUS_PER_TASK": "4",
     }
+    return tools, environment
+
+
+def _lines(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this system")
+def test_a_warned_script_stops_its_driver_cleanly_and_ends_with_its_code(tmp_path: Path) -> None:
+    """SLURM sends the batch shell SIGINT a minute before the time limit; the driver still needs a while to write."""
+    tools, environment = _machine(tmp_path)
+    driver = '#!/bin/bash\ntrap "/bin/sleep 0.3; exit 5" TERM\necho up >> "$LOG"\nwhile :; do /bin/sleep 0.05; done\n'
+    (tools / "assay").write_text(driver)
+    with subprocess.Popen(["bash", str(SCRIPT), "1"], env=environment) as job:
+        limit = time.monotonic() + 60
+        while "up" not in _lines(tmp_path / "log") and time.monotonic() < limit:
+            time.sleep(0.02)
+        job.send_signal(signal.SIGINT)
+        assert job.wait(timeout=60) == 5
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this system")
+def test_the_script_starts_every_node_and_ends_with_the_drivers_code(tmp_path: Path) -> None:
+    """With stand-ins for SLURM and Ray that record how they are called."""
+    _, environment = _machine(tmp_path)
     command = ["bash", str(SCRIPT), "1", "2", "--budget", "full"]
     ran = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True, check=False)
     assert ran.returncode == 3, ran.stderr
-    lines = log.read_text().splitlines()
+    lines = _lines(tmp_path / "log")
     assert sum("ray start --head" in line and "-w one" in line for line in lines) == 1
     assert sum("ray start --address=10.0.0.1:20007" in line for line in lines) == 2
     assert "assay verify 1 2 --budget full --engine ray --address 10.0.0.1:20007" in lines
