@@ -74,7 +74,7 @@ def tune_all(task: str, rules: list[str], out: Path, ends: float) -> None:
             continue
         found = tune(task, rule=rule, search=SEARCHED, storage=f"sqlite:///{out / 'tuning.sqlite'}", **TASKS[task])
         save_settings(path, [found])
-        print(f"{task} {rule}: validation {100 * found.accuracy:.2f} %", flush=True)
+        print(f"{task} {rule}: validation {found.told}", flush=True)
 
 
 def run(task: str, rule: str, out: Path, workers: int) -> None:

@@ -79,7 +79,7 @@ def tune(given: argparse.Namespace) -> None:
         for rule in given.rules:
             found = tune(task, rule=rule, search=BOTH, **SEARCHES[task])
             save_settings(CHOSEN / f"{task}.json", [found])
-            print(f"{task} {rule}: validation {100 * found.accuracy:.2f} %, {found.settings}", flush=True)
+            print(f"{task} {rule}: validation {found.told}, {found.settings}", flush=True)
 
 
 def run(given: argparse.Namespace) -> None:
