@@ -18,9 +18,9 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
-def pytest_collection_finish() -> None:
-    """What is loaded by now stays: collecting garbage, as every measurement of memory does, need not look through it.
-    """
+@pytest.fixture(autouse=True, scope="module")
+def _what_is_loaded_stays() -> None:
+    """Collecting garbage, as every measurement of memory does, need not look through thousands of tests and modules."""
     gc.collect()
     gc.freeze()
 
