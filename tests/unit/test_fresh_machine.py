@@ -94,6 +94,16 @@ def test_ci_is_a_new_machine_that_follows_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme_commands(readme) == ["make verify", "make test"]
     assert faults_of_ci(CI, readme) == []
+    assert commands(CI)[-1] == "make test-slow", "experiments that nobody runs rot"
+
+
+def test_every_test_is_run_by_one_of_the_targets() -> None:
+    """Marks of clusters and browsers stand only where ``make test-clusters`` looks for them."""
+    looked = re.search(r"pytest -m \"\(ray or browser\) and not slow\" (.+)", MAKEFILE)[1].split()
+    mark = re.compile(r"\bpytest\.mark\.(?:ray|browser)\b")
+    marked = [path for path in (ROOT / "tests").rglob("*.py") if mark.search(path.read_text(encoding="utf-8"))]
+    marked = [path.relative_to(ROOT) for path in marked if path != Path(__file__)]
+    assert marked and all(any(path.is_relative_to(place) for place in looked) for path in marked)
 
 
 @pytest.mark.parametrize(("change", "fault"), [
