@@ -23,7 +23,7 @@ test-units: $(VENV)/.test
 test-clusters: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -m "(ray or browser) and not slow" tests/browser tests/faults tests/docs/test_site.py
 
-# Experiments of minutes; CI runs them after the tests.
+# Experiments of minutes.
 test-slow: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
