@@ -29,12 +29,15 @@ def audit_same(
     call: Annotated[
         str | None, typer.Option(help="pkg.module:name of call(model, inputs), if model(inputs) is not enough.")
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="What the candidate does not claim ('no row'); may be repeated.")
+    ] = None,
     seed: RootSeed = 0,
     out: OneReport = None,
 ) -> None:
     """Does the candidate compute what the reference computes? The first module that differs is named."""
     finding = run(reference, candidate, sample=sample, shape=shape, budget=budget, gradients=gradients, call=call,
-                  seed=seed)  # fmt: skip
+                  without=tuple(without or ()), seed=seed)  # fmt: skip
     finish(finding, out)
 
 
@@ -47,6 +50,7 @@ def run(
     budget: float | None = None,
     gradients: bool = True,
     call: str | None = None,
+    without: tuple[str, ...] = (),
     seed: int = 0,
 ) -> Finding:
     """The finding for two models named on the command line."""
@@ -58,7 +62,7 @@ def run(
     how = None if call is None else load(call)
     ours, theirs = make(reference, nn.Module), make(candidate, nn.Module)
     found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how,
-                  name=f"{candidate} against {reference}")  # fmt: skip
-    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, seed=seed)
+                  without=without, name=f"{candidate} against {reference}")  # fmt: skip
+    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, without=without, seed=seed)
     again = again.replace(reference, f"{reference} {candidate}", 1) + ("" if gradients else " --no-gradients")
     return found.model_copy(update={"rerun": again})

@@ -160,7 +160,7 @@ def planted(seed: int, *, draws: int = 1, families: tuple[str, ...] = tuple(FAMI
 def perturbed(model: nn.Module, x: Any, weight: str, level: float, seed: int) -> nn.Module | None:
     """A copy with one weight moved so that the outputs are off by ``level`` allowances; None if they do not react."""
     leaves = [leaf for _, leaf in tree.leaves(x)]
-    question = Question(x, tuple(str(i) for i in range(len(leaves))), None, seed, False)
+    question = Question(x, tuple(str(i) for i in range(len(leaves))), None, seed, 0)
     wide, nudged = duplicate(model, dtype=torch.float64), duplicate(model, dtype=torch.float64)
     nudge_weights(nudged, torch.float32, seed)
     truth = Truth(question.ask(wide, leaves, torch.float64), question.ask(model, leaves, None),
