@@ -86,7 +86,7 @@ def healthy(
             for name, make in {**REWRITINGS, **slow}.items():
                 candidate = make(model, x, family)
                 if candidate is not None:
-                    contract = unclaimed(name, family)
+                    contract = unclaimed(name)
                     yield Twin(f"{family}/{name}/{root}", family, model, candidate, x, None, contract)
         for name, how in STEPS.items():
             yield _stepped(name, root, Stepping(_net(root), torch.optim.AdamW, **how), None)

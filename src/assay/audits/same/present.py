@@ -206,7 +206,7 @@ def _controls(facts: Facts) -> tuple[Control, ...]:
 
 def _issues(facts: Facts) -> tuple[Issue, ...]:
     failed = [c for c in facts.compared if _failed(facts, c)]
-    location = facts.module or "outputs only: the two do not share module names"
+    location = facts.module or "outputs only: the two have no modules of the same names inside"
     cause, fix = _advice(facts, failed)
     title = "The candidate does not compute what the reference computes" if failed else _title(facts)
     return (Issue(title=title, location=location, severity="high", cause=cause, fix=fix, script=SCRIPT),)
@@ -250,7 +250,9 @@ def _advice(facts: Facts, failed: list[Comparison]) -> tuple[str, str]:
                 "compare it with torch.autograd.gradcheck; look for a detach or a custom backward")
     if kinds == {"buffer"}:
         return f"{where} updates buffers in another way", "look at running statistics and the mode of norms"
-    return f"{where} computes something else in its forward pass", "compare this module alone, on its inputs here"
+    alone = "compare this module alone, on its inputs here" if facts.module else (
+        "give both the same names of modules, and the first one that differs is named")  # fmt: skip
+    return f"{where} computes something else in its forward pass", alone
 
 
 def _limitations(facts: Facts) -> tuple[str, ...]:
