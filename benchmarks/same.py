@@ -164,8 +164,8 @@ def page(judged: list[Judged], draws: int) -> str:
         "same computation written, ordered, laid out or compiled in another way. Peers compare the outputs of one call "
         "at their defaults. Intervals are exact (95 %). The allowance was set on the in-sample draw; the second draw "
         "(other weights, inputs and modules) was made once, after the code was frozen. Found is a FAIL, accepted is a "
-        "PASS; a PARTIAL is neither, and is listed below. A compiled model that takes forces inside its forward pass is not "
-        "among the healthy twins: torch.compile has no double backward, so it raises on ordinary inputs, a FAIL.",
+        "PASS; a PARTIAL is neither, and is listed below. A compiled model that takes forces inside its forward pass "
+        "is not among the healthy twins: torch.compile has no double backward, it raises on ordinary inputs: a FAIL.",
         "",
         *(f"- {draw}: seed {seed}, code and twins at revision {_revisions(judged, draw)}"
           for draw, seed in SEEDS.items()),

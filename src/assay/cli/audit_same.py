@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import OneReport, RootSeed
+from assay.cli.options import Device, OneReport, RootSeed
 from assay.cli.samples import SamplePath, Shape, sample_of
 from assay.cli.subjects import load, make
 
@@ -33,11 +33,12 @@ def audit_same(
         list[str] | None, typer.Option(help="What the candidate does not claim ('no row'); may be repeated.")
     ] = None,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the candidate compute what the reference computes? The first module that differs is named."""
     finding = run(reference, candidate, sample=sample, shape=shape, budget=budget, gradients=gradients, call=call,
-                  without=tuple(without or ()), seed=seed)  # fmt: skip
+                  without=tuple(without or ()), seed=seed, device=device)  # fmt: skip
     finish(finding, out)
 
 
@@ -52,6 +53,7 @@ def run(
     call: str | None = None,
     without: tuple[str, ...] = (),
     seed: int = 0,
+    device: str | None = None,
 ) -> Finding:
     """The finding for two models named on the command line."""
     from torch import nn
@@ -61,8 +63,9 @@ def run(
     data = sample_of(sample, shape, reference)
     how = None if call is None else load(call)
     ours, theirs = make(reference, nn.Module), make(candidate, nn.Module)
-    found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how,
-                  without=without, name=f"{candidate} against {reference}")  # fmt: skip
-    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, without=without, seed=seed)
+    found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how, without=without,
+                  device=device, name=f"{candidate} against {reference}")  # fmt: skip
+    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, without=without, seed=seed,
+                  device=device)  # fmt: skip
     again = again.replace(reference, f"{reference} {candidate}", 1) + ("" if gradients else " --no-gradients")
     return found.model_copy(update={"rerun": again})
