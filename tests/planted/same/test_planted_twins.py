@@ -41,6 +41,7 @@ def test_the_same_computation_written_in_another_way_is_accepted(family: str) ->
         assert finding.passed, (twin.name, finding.reason)
 
 
+@pytest.mark.slow
 def test_the_suite_has_two_hundred_mistakes_a_draw_in_many_kinds_and_families() -> None:
     """At --draws 2, the default of the benchmark; counted on one draw of it."""
     twins = list(planted(3))
