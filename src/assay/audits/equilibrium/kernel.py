@@ -197,7 +197,8 @@ def _measurements(compared: Sequence[Comparison]) -> tuple[Measurement, ...]:
         for name, part in (("state", "states"), ("gradient", "gradient")):
             errors = [c.error for c in compared if c.precision == precision and part in c.quantity]
             if errors:
-                numbers.append(Measurement(name=f"largest {name} error, {precision}", value=max(errors), n=len(errors)))
+                numbers.append(Measurement(name=f"largest {name} error, {precision}", value=max(errors), n=len(errors),
+                                           of="comparisons"))
     return tuple(numbers)
 
 
