@@ -89,7 +89,7 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
     otherwise = None if guess is None else guess.middle
     cost = forecast(cells, stored, costs, otherwise=otherwise)
     spent = cost.core_seconds / 3600
-    hours = "an unknown number of" if cost.unknown else f"{spent:.2f}" if spent > 0.01 or not spent else "less than 0.01"
+    hours = "an unknown number of" if cost.unknown else f"{spent:.2f}" if spent > 0.01 or not spent else "under 0.01"
     span = "an unknown time" if cost.unknown else f"about {clock(cost.seconds(places))}"
     cores = words.plural(places, "core")
     hang(f"[bold]{span} on {cores}[/bold] ({chosen.engine}): {cost.cells - cost.stored} of {cost.cells} cells to run, "
