@@ -26,7 +26,7 @@ from assay.studies.reproduce.report import report
 
 DOCS = Path(__file__).resolve().parents[1]
 STORE = DOCS.parent / "assay-runs" / "gallery"
-POINTS = 30
+POINTS = 40
 
 
 def verification() -> Run:
@@ -62,8 +62,9 @@ def equivariance(points: int = POINTS) -> Finding:
     """A published network that is invariant to rotations, until a cloud has more than 25 points."""
     draw = torch_generator(0, "gallery", "clouds")
     clouds = [(torch.randn(points, 4, generator=draw), 1.5 * torch.randn(points, 3, generator=draw)) for _ in range(8)]
-    spec = sym.Symmetry(sym.E(3), inputs=(sym.invariant(), sym.point()), outputs=sym.invariant(), batch=None)
-    return assay.audit_symmetry(Points(seed=0), clouds, spec, seed=0, name=f"e3nn Network, {points} points")
+    spec = sym.Symmetry(sym.SO(3), inputs=(sym.invariant(), sym.vector()), outputs=sym.invariant(), batch=None)
+    name = f"e3nn Network, {points} points"
+    return assay.audit_symmetry(Points(seed=0), clouds, spec, transforms=10, seed=0, name=name)
 
 
 def credit() -> Finding:
