@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # workers import cells from this module by its name
 
@@ -31,21 +30,8 @@ NEEDED = {
 }
 
 
-def nothing(payload: dict[str, Any]) -> dict[str, Any]:
-    """A cell that does nothing."""
-    return {"n": payload["n"]}
-
-
-def one_second(payload: dict[str, Any]) -> dict[str, Any]:
-    """A cell that computes for a second of wall time."""
-    end = time.monotonic() + 1.0
-    while time.monotonic() < end:
-        sum(range(1000))
-    return {"n": payload["n"]}
-
-
 def cells(function: str, count: int) -> list[Cell]:
-    target = f"benchmarks.engine:{function}"
+    target = f"benchmarks.cells:{function}"
     keys = (content_key({"f": function, "n": n}) for n in range(count))
     return [Cell(key, target, {"n": n}, f"{function} {n}", function) for n, key in enumerate(keys)]
 

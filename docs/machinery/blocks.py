@@ -18,11 +18,12 @@ import importlib.util
 import io
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,6 +155,21 @@ def stale(text: str, printed: list[str]) -> list[str]:
     pairs = [(block, said) for block, said in zip(blocks(text), printed, strict=True)
              if block.printed is not None and said != LEFT_OUT]
     return [f"line {block.line}: {each}" for block, said in pairs for each in differences(block.printed, _tidy(said))]
+
+
+def checked(payload: Mapping[str, str]) -> dict[str, list[str]]:
+    """Where a page shows something else than it prints; as a cell of the engine, for a fork of a warm process."""
+    page = Path(payload["page"])
+    with tempfile.TemporaryDirectory() as folder:
+        return {"stale": stale(page.read_text(encoding="utf-8"), run(page, Path(folder)))}
+
+
+def script(payload: Mapping[str, str]) -> dict[str, list[str]]:
+    """Run an example as ``python example.py`` would, in an empty folder; as a cell of the engine."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        sys.argv = [payload["script"]]
+        runpy.run_path(payload["script"], run_name="__main__")
+    return {"stale": []}
 
 
 def main() -> None:

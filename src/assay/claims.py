@@ -27,7 +27,7 @@ from assay.studies.bench.asked import Asked, asked_tasks
 from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED, Work, as_cell, measure_cell, plan_task
 from assay.studies.bench.decide import claimed, decide, equals
 from assay.studies.bench.measured import Claim, Measured
-from assay.studies.where import named_device
+from assay.studies.where import gpus_of, named_device
 
 BROKEN = "control: the rule turned uphill"
 SUCCESS_RATE = 0.7
@@ -113,9 +113,9 @@ class Trained:
         (work,) = (item for item in self._work(trial.budget, (trial.seed,)) if item.what == trial.arm)
         return measure_cell(as_cell(work, data=None, device=self._device(trial)).payload)
 
-    def resources(self, trial: Trial) -> dict[str, Any]:
+    def resources(self, trial: Trial) -> Mapping[str, Any]:
         """A cell on cuda needs a card."""
-        return {"gpus": 1.0} if str(self._device(trial)).startswith("cuda") else {}
+        return {"gpus": gpus_of(self._device(trial))}
 
     def _device(self, trial: Trial) -> str | None:
         device = trial.config.get("device", self.options.get("device"))

@@ -10,15 +10,20 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay import __version__
-from assay.results import Environment
+
+if TYPE_CHECKING:
+    from assay.results import Environment
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "gymnasium", "e3nn", "ray")
 
 
 def capture(folder: Path | None = None) -> Environment:
     """The environment of this process; git facts are those of ``folder`` (the current one by default)."""
+    from assay.results import Environment  # not above: the template of workers asks for facts and stays small
+
     revision, dirty = _git(folder or Path.cwd())
     return Environment(
         python=platform.python_version(),

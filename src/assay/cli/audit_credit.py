@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.options import Device, ModelPath, OneReport, RootSeed
 
 if TYPE_CHECKING:
     from assay.results import Finding
@@ -38,6 +38,7 @@ def audit_credit(
     seeds: Annotated[int, typer.Option(help="Seeds of the baselines.")] = 3,
     samples: Annotated[int, typer.Option(help="Test samples audited.")] = 128,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the learning signal reach every block, can it be measured, and does training the blocks pay?
@@ -56,6 +57,7 @@ def audit_credit(
         seeds=seeds,
         samples=samples,
         seed=seed,
+        device=device,
     )
     finish(finding, out)
 
@@ -72,32 +74,35 @@ def run(
     seeds: int = 3,
     samples: int = 128,
     seed: int = 0,
+    device: str | None = None,
 ) -> Finding:
     """The finding for a model and data named on the command line."""
     from assay.audits.credit import audit_credit as audit
     from assay.cli import credit_inputs as inputs
     from assay.cli.paths import as_module_path
-    from assay.cli.subjects import learning_rule, module
+    from assay.cli.subjects import learning_rule, module, on
     from assay.errors import expected
+    from assay.learning.subjects import subject_of
     from assay.studies.baselines import train_baselines
 
     for option, given, least in (("--samples", samples, 2), ("--epochs", epochs, 0), ("--seeds", seeds, 1)):
         if given < least:
             raise expected(f"{option} of at least {least}", given=given)
-    subject = module(model)
-    if weights is not None:
-        inputs.load_weights(subject, weights)
-    x, y = inputs.batch(data, samples)
-    learning = learning_rule(rule, subject, seed=seed, blocks=blocks)
-    if feedback is not None:
-        inputs.load_feedback(learning, feedback, subject, x, y, named=rule)
-    baselines = None
-    if epochs:
-        baselines = train_baselines(
-            as_module_path(model), data, rule=as_module_path(rule), blocks=blocks, epochs=epochs,
-            seeds=range(seed, seed + seeds),
-        )
-    found = audit(subject, x, y, rule=learning, baselines=baselines, blocks=blocks, seed=seed, subject=model)
+    with on(device):
+        subject = module(model)
+        if weights is not None:
+            inputs.load_weights(subject, weights)
+        _, x, y = subject_of(subject, *inputs.batch(data, samples))
+        learning = learning_rule(rule, subject, seed=seed, blocks=blocks)
+        if feedback is not None:
+            inputs.load_feedback(learning, feedback, subject, x, y, named=rule)
+        baselines = None
+        if epochs:
+            baselines = train_baselines(
+                as_module_path(model), data, rule=as_module_path(rule), blocks=blocks, epochs=epochs,
+                seeds=range(seed, seed + seeds), device=device,
+            )
+        found = audit(subject, x, y, rule=learning, baselines=baselines, blocks=blocks, seed=seed, subject=model)
     command = rerun(
         "credit",
         model,
@@ -110,6 +115,7 @@ def run(
         seeds=seeds if epochs else None,
         samples=samples,
         seed=seed,
+        device=device,
     )
     told = found.limitations
     if weights is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.options import Device, ModelPath, OneReport, RootSeed
 from assay.cli.samples import SamplePath, Shape, sample_of
 from assay.cli.subjects import load, make, module
 
@@ -26,24 +26,26 @@ def audit_dependence(
         str | None, typer.Option(help="pkg.module:name of call(model, inputs), if model(inputs) is not enough.")
     ] = None,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Which outputs depend on which inputs, and is that as declared? The first leaking module is named."""
-    finding = run(model, depends, sample=sample, shape=shape, call=call, seed=seed)
+    finding = run(model, depends, sample=sample, shape=shape, call=call, seed=seed, device=device)
     finish(finding, out)
 
 
 def run(
     model: str, depends: str, *, sample: str | None = None, shape: str | None = None, call: str | None = None,
-    seed: int = 0,
+    seed: int = 0, device: str | None = None,
 ) -> Finding:
     """The finding for a model and a declaration named on the command line."""
     from assay.audits.dependence import audit_dependence as audit
 
     data = sample_of(sample, shape, model)
     how = None if call is None else load(call)
-    found = audit(module(model), data, _declared(depends), seed=seed, call=how, name=model)
-    again = rerun("dependence", model, depends=depends, sample=sample, shape=shape, call=call, seed=seed)
+    found = audit(module(model), data, _declared(depends), seed=seed, call=how, device=device, name=model)
+    again = rerun("dependence", model, depends=depends, sample=sample, shape=shape, call=call, seed=seed,
+                  device=device)
     return found.model_copy(update={"rerun": again})
 
 

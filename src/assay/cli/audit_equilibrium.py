@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.options import Device, ModelPath, OneReport, RootSeed
 from assay.cli.samples import sample_place
-from assay.cli.subjects import learning_rule, load, make, module
+from assay.cli.subjects import learning_rule, load, make, module, on
 from assay.errors import expected
 
 if TYPE_CHECKING:
@@ -36,16 +36,19 @@ def audit_gradient(
     nudge: NudgeName = "centered",
     limit: Annotated[float | None, typer.Option(help="Largest relative error of any parameter.")] = None,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the learning rule give the gradient of the loss, parameter by parameter?"""
     from assay.audits.equilibrium.gradient import audit_gradient as audit
 
     x, y = _pair(model, sample)
-    built = module(model)
-    learning = _rule(rule, built, beta, nudge, seed)
-    finding = audit(built, x, y, rule=learning, seed=seed, limit=limit, subject=model)
-    _finish(finding, rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed), out)
+    with on(device):
+        built = module(model)
+        learning = _rule(rule, built, beta, nudge, seed)
+        finding = audit(built, x, y, rule=learning, seed=seed, limit=limit, subject=model)
+    again = rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed, device=device)
+    _finish(finding, again, out)
 
 
 def audit_inference(
@@ -55,6 +58,7 @@ def audit_inference(
     rate: Annotated[float | None, typer.Option(help="Rate of inference (default: the form's own).")] = None,
     beta: Annotated[float, typer.Option(help="Weight of the loss in the energy.")] = 1.0,
     form: Annotated[str, typer.Option(help="states, errors or fixed.")] = "states",
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Is this predictive coding at the settings used, or backprop scaled layer by layer?"""
@@ -63,8 +67,9 @@ def audit_inference(
 
     x, y = _pair(model, sample)
     chosen: Any = form
-    finding = audit(module(model), x, y, rule=PredictiveCoding(chosen, steps, rate, beta), subject=model)
-    again = rerun("inference", model, sample=sample, steps=steps, rate=rate, beta=beta, form=form)
+    with on(device):
+        finding = audit(module(model), x, y, rule=PredictiveCoding(chosen, steps, rate, beta), subject=model)
+    again = rerun("inference", model, sample=sample, steps=steps, rate=rate, beta=beta, form=form, device=device)
     _finish(finding, again, out)
 
 
@@ -74,6 +79,7 @@ def audit_stability(
     limit: Annotated[float, typer.Option(help="Largest Lipschitz constant of one step.")] = 1.0,
     sweeps: Annotated[int, typer.Option(help="Sweeps the relaxation is followed for.")] = 200,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Is the map that the model repeats a contraction on these inputs, and does it come to rest?"""
@@ -81,8 +87,10 @@ def audit_stability(
 
     given = _loaded(model, sample)
     x = given[0] if isinstance(given, tuple) else given
-    finding = audit(module(model), x, limit=limit, sweeps=sweeps, seed=seed, subject=model)
-    _finish(finding, rerun("stability", model, sample=sample, limit=limit, sweeps=sweeps, seed=seed), out)
+    with on(device):
+        finding = audit(module(model), x, limit=limit, sweeps=sweeps, seed=seed, subject=model)
+    again = rerun("stability", model, sample=sample, limit=limit, sweeps=sweeps, seed=seed, device=device)
+    _finish(finding, again, out)
 
 
 def audit_memory(
@@ -92,15 +100,18 @@ def audit_memory(
     beta: Beta = 0.1,
     nudge: NudgeName = "centered",
     limit: Annotated[float, typer.Option(help="Largest growth of the peak, as a share.")] = 0.05,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does a gradient need more memory the longer the relaxation runs?"""
     from assay.audits.equilibrium.memory import audit_memory as audit
 
     x, y = _pair(model, sample)
-    built = module(model)
-    finding = audit(built, x, y, rule=_rule(rule, built, beta, nudge, 0), limit=limit, subject=model)
-    _finish(finding, rerun("memory", model, sample=sample, **_named(rule, beta, nudge), limit=limit), out)
+    with on(device):
+        built = module(model)
+        finding = audit(built, x, y, rule=_rule(rule, built, beta, nudge, 0), limit=limit, subject=model)
+    again = rerun("memory", model, sample=sample, **_named(rule, beta, nudge), limit=limit, device=device)
+    _finish(finding, again, out)
 
 
 def audit_kernel(

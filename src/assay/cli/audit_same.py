@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import OneReport, RootSeed
+from assay.cli.options import Device, OneReport, RootSeed
 from assay.cli.samples import SamplePath, Shape, sample_of
 from assay.cli.subjects import load, make
 
@@ -30,11 +30,12 @@ def audit_same(
         str | None, typer.Option(help="pkg.module:name of call(model, inputs), if model(inputs) is not enough.")
     ] = None,
     seed: RootSeed = 0,
+    device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the candidate compute what the reference computes? The first module that differs is named."""
     finding = run(reference, candidate, sample=sample, shape=shape, budget=budget, gradients=gradients, call=call,
-                  seed=seed)  # fmt: skip
+                  seed=seed, device=device)  # fmt: skip
     finish(finding, out)
 
 
@@ -48,6 +49,7 @@ def run(
     gradients: bool = True,
     call: str | None = None,
     seed: int = 0,
+    device: str | None = None,
 ) -> Finding:
     """The finding for two models named on the command line."""
     from torch import nn
@@ -57,8 +59,9 @@ def run(
     data = sample_of(sample, shape, reference)
     how = None if call is None else load(call)
     ours, theirs = make(reference, nn.Module), make(candidate, nn.Module)
-    found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how,
+    found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how, device=device,
                   name=f"{candidate} against {reference}")  # fmt: skip
-    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, seed=seed)
+    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, seed=seed,
+                  device=device)
     again = again.replace(reference, f"{reference} {candidate}", 1) + ("" if gradients else " --no-gradients")
     return found.model_copy(update={"rerun": again})

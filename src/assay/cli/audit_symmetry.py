@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.finish import finish, rerun
-from assay.cli.options import ModelPath, OneReport, RootSeed
+from assay.cli.options import Device, ModelPath, OneReport, RootSeed
 from assay.cli.samples import SamplePath, Shape, beside, sample_of, sample_place
 from assay.cli.subjects import make
 from assay.errors import InputError
@@ -43,6 +43,7 @@ def audit_symmetry(
     inputs: Annotated[int | None, typer.Option(help="Inputs used at most; default: as --rare needs.")] = None,
     transforms: Annotated[int | None, typer.Option(help="Group elements per generator; as --rare needs.")] = None,
     skip: Annotated[list[str] | None, typer.Option(help="A part to leave out (UNTESTED); may be repeated.")] = None,
+    device: Device = None,
 ) -> None:
     """Does the model have the symmetry it claims? Where does it break, why, and how is it mended?
 
@@ -61,6 +62,7 @@ def audit_symmetry(
         inputs=inputs,
         transforms=transforms,
         skip=tuple(skip or ()),
+        device=device,
     )
     finish(finding, out)
 
@@ -78,6 +80,7 @@ def run(
     inputs: int | None = None,
     transforms: int | None = None,
     skip: tuple[str, ...] = (),
+    device: str | None = None,
 ) -> Finding:
     """The finding for models named by import path."""
     from assay.audits.symmetry.audit import audit_symmetry as audit
@@ -88,7 +91,8 @@ def run(
     neighbours = (model,) if _spelt_out(where) else (model, where)
     data = sample_of(sample, shape, *neighbours)
     how: dict[str, Any] = {
-        "seed": seed, "budget": budget, "rare": rare, "inputs": inputs, "transforms": transforms
+        "seed": seed, "budget": budget, "rare": rare, "inputs": inputs, "transforms": transforms,
+        "device": device,
     }  # fmt: skip
     again = rerun("symmetry", model, symmetry=symmetry, sample=sample, shape=shape, against=against, **how, skip=skip)
     if against is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from assay.cli.paths import as_module_path
@@ -31,20 +33,30 @@ def make(path: str, *kinds: type) -> Any:
 
 
 def module(path: str) -> nn.Module:
-    """The model at a path: an ``nn.Module``, or what a function or class there returns."""
+    """The model at a path, on the device asked for: an ``nn.Module``, or what a function or class there returns.
+
+    It moves before a rule is made for it, whose matrices have to be where the model is.
+    """
     from torch import nn
+
+    from assay.learning.device import chosen_device
 
     found = make(path, nn.Module)
     if not isinstance(found, nn.Module):
         raise expected("a torch.nn.Module, or a function that returns one", given=f"{path}: {type(found).__name__}")
-    return found
+    return found.to(chosen_device(None, found))
 
 
-def placed(model: nn.Module, *batch: Any, device: str | None) -> tuple[Any, ...]:
-    """The model and its batch on a device, before a rule is made for it there."""
-    from assay.learning.subjects import subject_of
+@contextmanager
+def on(device: str | None) -> Iterator[None]:
+    """What a command does within it happens on this device; one that is not there is refused first."""
+    if device is None:
+        yield
+        return
+    from assay.learning.device import chosen_device, computing_on
 
-    return subject_of(model, *batch, device=device)
+    with computing_on(str(chosen_device(device))):
+        yield
 
 
 def learning_rule(name: str, model: nn.Module, *, seed: int = 0, blocks: str | None = None) -> Rule:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.options import Address, Cells, Engine, FirstSeed, Grouping, Report, Seeds, Workers
+from assay.cli.options import Address, Cells, Device, Engine, FirstSeed, Grouping, Report, Seeds, Workers
 
 
 def verify_command(
@@ -22,6 +22,7 @@ def verify_command(
     store: Cells = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first FAIL or ERROR.")] = False,
     grouping: Grouping = True,
+    device: Device = None,
     every: Annotated[bool, typer.Option("--all", help="Every track, those left for request too: hours.")] = False,
 ) -> None:
     """Verify claims: run their cells, decide, and write index.html, report.md, run.json and junit.xml.
@@ -41,6 +42,6 @@ def verify_command(
         chosen = at_work.settings
         run = verify(
             *(tracks or ()), every=every, budget=chosen.budget, seeds=chosen.seeds, seed=chosen.seed,
-            fail_fast=fail_fast, **at_work.options,
+            fail_fast=fail_fast, device=device, **at_work.options,
         )
     finish(run, at_work.folder_of(run))

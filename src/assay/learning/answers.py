@@ -27,11 +27,12 @@ def answered(model: nn.Module, split: Split, *, rule: Any = None) -> dict[str, A
 
     if split.y.ndim != 1 or split.y.is_floating_point():
         return {}
-    from assay.learning.device import chosen_device, on_device
+    from assay.learning.device import on_device
     from assay.learning.training import EVALUATION_ROWS as ROWS
     from assay.learning.training import outputs_of
+    from assay.probe.copies import device_of
 
-    split = on_device(split, chosen_device(None, model))
+    split = on_device(split, device_of(model))
     with torch.no_grad():
         # In the batches of ``evaluate``, so that the answers are those of the accuracy beside them.
         batches = zip(torch.split(split.x, ROWS), torch.split(split.y, ROWS), strict=True)

@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import nn
 
 from assay.errors import InputError, expected, unknown
+from assay.probe.copies import device_of
 from assay.protocols import Split
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
+_ASKED: ContextVar[str | None] = ContextVar("device", default=None)
+
+
+@contextmanager
+def computing_on(name: str | None) -> Iterator[None]:
+    """Within it, training and audits that name no device of their own happen on this one; None changes nothing.
+
+    A track says what to train and not where: this is how ``verify(device=...)`` reaches what it calls.
+    """
+    token = _ASKED.set(name if name is not None else _ASKED.get())
+    try:
+        yield
+    finally:
+        _ASKED.reset(token)
+
+
+def asked_device() -> str | None:
+    """The device of the innermost ``computing_on``."""
+    return _ASKED.get()
 
 
 def chosen_device(name: str | None, model: nn.Module | None = None) -> torch.device:
-    """The device called ``name``; ``auto`` takes the first accelerator there is, None leaves the model where it is.
+    """The device called ``name``; ``auto`` takes the first accelerator there is.
+
+    None is the device of ``computing_on``, if any; otherwise the model stays where it is.
 
     >>> chosen_device("cpu")
     device(type='cpu')
     """
+    name = name if name is not None else asked_device()
     if name is None:
-        first = next(iter(model.parameters()), None) if model is not None else None
-        return first.device if first is not None else torch.device("cpu")
+        return device_of(model) if model is not None else torch.device("cpu")
     kind, _, index = str(name).partition(":")
     if kind not in DEVICES or (index and not index.isdigit()):
         raise InputError(unknown("device", name, DEVICES))
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if kind == "auto":
-        return torch.device(next((known for known in ("cuda", "mps") if there[known]), "cpu"))
-    if not there[kind]:
+        return torch.device(next((known for known in ("cuda", "mps") if _is_there(known)), "cpu"))
+    if not _is_there(kind):
         raise expected(f"a machine with {kind}", given="none that torch can see", do="use device='cpu' or 'auto'")
     return torch.device(str(name))
+
+
+def _is_there(kind: str) -> bool:
+    if kind == "cuda":
+        return torch.cuda.is_available()
+    return kind != "mps" or torch.backends.mps.is_available()
 
 
 def on_device(split: Split, device: torch.device) -> Split:
@@ -36,11 +67,6 @@ def on_device(split: Split, device: torch.device) -> Split:
     if split.x.device == device and split.y.device == device:
         return split
     return Split(split.x.to(device), split.y.to(device))
-
-
-def gpus_of(name: str | None) -> float:
-    """How many accelerators a cell needs that computes on this device."""
-    return 1.0 if name is not None and chosen_device(name).type == "cuda" else 0.0
 
 
 def determinism(device: torch.device) -> str:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from assay.errors import expected
+from assay.learning.device import asked_device
 from assay.learning.stacked import (
     Stepped,
     exact_by_construction,
@@ -80,7 +81,8 @@ def train_many(
         raise expected("as many models as tasks and seeds, at least one",
                        given=f"{len(models)} models, {len(tasks)} tasks, {len(seeds)} seeds")
     settings = _Settings(epochs, batch_size, optimiser, learning_rate, schedule, warmup, input_noise, test)
-    reason = _obstacle(models, tasks, rule, settings) if device in (None, "cpu") else f"training on {device}"
+    place = device if device is not None else asked_device()
+    reason = _obstacle(models, tasks, rule, settings) if place in (None, "cpu") else f"training on {place}"
     if side_by_side and reason:
         raise expected("networks that can be stacked", given=reason, do="use side_by_side=None")
     wanted = side_by_side if side_by_side is not None else not reason and _pays(models, tasks, rule, settings)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from assay.learning.device import chosen_device
+from assay.learning.device import asked_device, chosen_device
 from assay.learning.resolve import as_model
 from assay.probe.tree import map_tensors
 
@@ -24,7 +24,7 @@ def subject_of(model: Any, *batch: Any, seed: int = 0, device: str | None = None
     moves, in whatever containers; a function that draws inputs is left alone.
     """
     module = as_module(model, seed=seed)
-    if device is None:
+    if device is None and asked_device() is None:
         return module, *batch
     place = chosen_device(device)
 

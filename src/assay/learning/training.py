@@ -21,6 +21,7 @@ from assay.errors import InputError, expected, unknown
 from assay.learning.device import chosen_device, on_device
 from assay.learning.resolve import as_rule, as_task
 from assay.learning.subjects import as_module
+from assay.probe.copies import device_of
 from assay.protocols import Predicting, Split, Task, Writing
 from assay.rules.backprop import mean_loss
 from assay.seeding import torch_generator
@@ -177,6 +178,7 @@ def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS, rul
 
     A ``rule`` with ``predict(model, x)`` is asked in place of ``model(x)``.
     """
+    split = on_device(split, device_of(model))
     correct, loss, total, squares = 0, 0.0, 0, 0.0
     regression = split.y.is_floating_point()
     for x, y in zip(torch.split(split.x, rows), torch.split(split.y, rows), strict=True):

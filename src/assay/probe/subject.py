@@ -165,7 +165,9 @@ def drawn(sample: Any, inputs: int, seed: int) -> tuple[Any, list[Leaves]]:
         every = sample[:inputs]
     else:
         every = [sample]
-    return every[0], [[leaf for _, leaf in tree.leaves(one)] for one in every]
+    # Inputs are kept and changed on the CPU, wherever the model is: it gets copies there, and answers come back.
+    return every[0], [[leaf.cpu() if isinstance(leaf, Tensor) else leaf for _, leaf in tree.leaves(one)]
+                      for one in every]
 
 
 def check_inputs(case: Leaves, names: list[str]) -> None:

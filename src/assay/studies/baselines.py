@@ -10,6 +10,7 @@ from assay.engine import cell_key
 from assay.errors import AssayError, expected
 from assay.protocols import Cell, Trial
 from assay.studies.study import DEFAULT_ROOT, Place, Planned, Question, Study
+from assay.studies.where import elsewhere, gpus_of, named_device
 
 if TYPE_CHECKING:
     from assay.audits.credit import Baselines
@@ -27,10 +28,12 @@ def train_baselines(
     seeds: Sequence[int],
     store: str | Path = DEFAULT_ROOT / "cells",
     workers: int | None = None,
+    device: str | None = None,
 ) -> Baselines:
     """Which test items the rule, backprop and frozen arms get right, trained on a task named as in ``assay.tasks``.
 
-    ``model`` is an import path to a function that takes ``seed`` and returns a fresh model.
+    ``model`` is an import path to a function that takes ``seed`` and returns a fresh model; ``device`` is where it is
+    trained.
     """
     from assay import tasks
     from assay.audits.credit import Baselines
@@ -41,6 +44,7 @@ def train_baselines(
             given=f"--data {task}",
             do=f"one of {', '.join(tasks.names())}, or pass baselines= in Python",
         )
+    device = named_device(device)
     digest = tasks.load(task).data_hash
     arms = {"rule": (rule, None), "backprop": ("backprop", None), "frozen": ("backprop", 0)}
     planned: list[Planned] = []
@@ -54,6 +58,7 @@ def train_baselines(
                 "blocks": blocks,
                 "epochs": epochs,
                 "seed": seed,
+                **elsewhere(device),
             }
             key = cell_key(CELL, {**payload, "data": digest})
             cell = Cell(
@@ -62,6 +67,7 @@ def train_baselines(
                 payload=payload,
                 label=f"{arm} seed {seed}",
                 group=f"{model}/{arm}",
+                gpus=gpus_of(device),
             )
             planned.append(Planned(Trial(arm, seed), cell))
     question = Question("baselines", f"depth baselines of {model}", tuple(planned))
@@ -82,7 +88,9 @@ def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     from assay import tasks
     from assay.audits.credit.recipe import correct_items, freeze_blocks
     from assay.learning import train
+    from assay.learning.device import chosen_device, on_device
     from assay.learning.resolve import as_rule, imported
+    from assay.probe.copies import device_of
     from assay.rules import FeedbackAlignment
 
     factory = imported(payload["model"])
@@ -93,12 +101,15 @@ def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
             do="the depth baselines need a fresh model per seed: def build(seed): ...",
         )
     seed = int(payload["seed"])
-    model, task = factory(seed=seed), tasks.load(payload["task"], seed=seed)
+    task = tasks.load(payload["task"], seed=seed)
+    model = factory(seed=seed).to(chosen_device(payload.get("device")))
     if payload["trainable"] is not None:
-        freeze_blocks(model, task.train.x[:2], trainable=payload["trainable"], glob=payload["blocks"])
+        some = task.train.x[:2].to(device_of(model))
+        freeze_blocks(model, some, trainable=payload["trainable"], glob=payload["blocks"])
     rule = as_rule(payload["rule"], model, seed=seed, blocks=payload["blocks"])
     if isinstance(rule, FeedbackAlignment):
         rule.refuse_partial = True
     train(model, task, rule, epochs=payload["epochs"], seed=seed)
-    correct = correct_items(model, task.test.x, task.test.y, rule=rule)
+    test = on_device(task.test, device_of(model))
+    correct = correct_items(model, test.x, test.y, rule=rule)
     return {"accuracy": sum(correct) / len(correct), "correct": "".join("1" if item else "0" for item in correct)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from assay.protocols import Trial
@@ -17,14 +18,24 @@ def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Run one trial; called by name inside a worker process."""
     importlib.import_module(payload["module"])
     track = registry.tracks[payload["track"]]
-    return dict(track.body.measure(trial_of(payload)))
+    with _on(payload):
+        return dict(track.body.measure(trial_of(payload)))
 
 
 def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Run trials of one track that its body can measure together; called by name inside a worker process."""
     importlib.import_module(payloads[0]["module"])
     body: Any = registry.tracks[payloads[0]["track"]].body
-    return [dict(record) for record in body.measure_together([trial_of(payload) for payload in payloads])]
+    with _on(payloads[0]):
+        return [dict(record) for record in body.measure_together([trial_of(payload) for payload in payloads])]
+
+
+def _on(payload: Mapping[str, Any]) -> AbstractContextManager[None]:
+    if payload.get("device") is None:  # no torch for a track that does without
+        return nullcontext()
+    from assay.learning.device import computing_on
+
+    return computing_on(payload["device"])
 
 
 def trial_of(payload: Mapping[str, Any]) -> Trial:

@@ -19,6 +19,7 @@ from assay.studies.arms.brought import Here
 from assay.studies.looks import NO_PAST, Past
 from assay.studies.measure import CELL, TOGETHER, trial_of
 from assay.studies.study import Place, Planned, Question, Study, ends_badly, make_run, never
+from assay.studies.where import device_facts, elsewhere, gpus_of, named_device
 
 
 def verify(
@@ -32,6 +33,7 @@ def verify(
     fail_fast: bool = False,
     executor: Executor | None = None,
     grouping: bool = True,
+    device: str | None = None,
     watcher: Watcher | None = None,
     command: str | None = None,
 ) -> Run:
@@ -43,23 +45,24 @@ def verify(
     (a folder or URL, ``assay-runs/cells`` by default): the same call after a kill redoes only what is missing, and
     asking for more seeds adds only their cells. A cell that raises, hangs or dies makes its track an ERROR; the others
     finish. With ``grouping``, trials that a track can measure together are, which changes the time and nothing else.
+    ``device`` (cpu, cuda, mps, auto) is where trials train and audit unless they say otherwise themselves.
 
     >>> verify(0, seeds=3).verdict                                        # doctest: +SKIP
     <Verdict.PASS: 'PASS'>
     """
     seed_list = seeds_of(budget, count=seeds, first=seed)
-    chosen = chosen_tracks(tracks, every=every)
+    chosen, device = chosen_tracks(tracks, every=every), named_device(device)
     questions: list[Question] = []
     unplanned: dict[str, Finding] = {}
     for track in chosen:
         try:
-            questions.append(question(track, budget, seed_list))
+            questions.append(question(track, budget, seed_list, device=device))
         except FOREIGN as error:  # a track that cannot say what it wants to run is an ERROR, and the others finish
             unplanned[str(track.number)] = _unplanned(track, error)
     study = Study(tuple(questions), stop=ends_badly if fail_fast else never)
     answers = study.answer(Place(store, executor or _here(chosen), workers, grouping, watcher))
     found = unplanned | {key: findings[0] for key, findings in answers.findings.items()}
-    rerun = f"--budget {budget} --seeds {len(seed_list)} --seed {seed}"
+    rerun = f"--budget {budget} --seeds {len(seed_list)} --seed {seed}" + (f" --device {device}" if device else "")
     finished = [
         found.get(str(track.number), _unfinished(track)).model_copy(
             update={"rerun": f"assay verify {track.number} {rerun}"}
@@ -70,10 +73,12 @@ def verify(
         finished += [_broken(name, failure) for name, failure in registry.broken.items()]
     return make_run(
         "verify", "Verification results", finished,
-        identity={"tracks": [t.number for t in chosen], "budget": budget, "seeds": list(seed_list)},
+        identity={
+            "tracks": [t.number for t in chosen], "budget": budget, "seeds": list(seed_list), **elsewhere(device),
+        },
         command=command or f"assay verify {'--all' if every else ' '.join(map(str, tracks))} {rerun}",
         seconds=answers.seconds, budget=budget,
-        config={"budget": budget, "seeds": list(seed_list), **answers.facts},
+        config={"budget": budget, "seeds": list(seed_list), **device_facts(device), **answers.facts},
     )
 
 
@@ -93,10 +98,10 @@ def _here(tracks: Iterable[Track]) -> Executor | None:
     return Here() if typed else None
 
 
-def question(track: Track, budget: Budget, seeds: tuple[int, ...]) -> Question:
+def question(track: Track, budget: Budget, seeds: tuple[int, ...], *, device: str | None = None) -> Question:
     """A track as a question: its trials, their cells, and its decision behind the central guards."""
     # By its name: other words or another margin are no other claim, and the ledger tells which was asked first.
-    cells, claim = plan(track, budget, seeds), f"track {track.name}"
+    cells, claim = plan(track, budget, seeds, device=device), f"track {track.name}"
     return Question(
         str(track.number), track.title, tuple(Planned(trial_of(cell.payload), cell) for cell in cells),
         lambda outcomes, past: [decide(track, outcomes, seeds, past.get(claim, NO_PAST))],
@@ -118,7 +123,7 @@ def trials_of(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Trial]
     return found
 
 
-def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
+def plan(track: Track, budget: Budget, seeds: Sequence[int], *, device: str | None = None) -> list[Cell]:
     """The cells of one track, each under a key of everything its result depends on.
 
     A track may have a method ``resources(trial)`` that returns what a cell needs to run, any of ``cpus``, ``gpus``,
@@ -140,6 +145,7 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
             "seed": trial.seed,
             "budget": trial.budget,
             "config": dict(trial.config),
+            **elsewhere(device),
         }
         identity = {
             **payload,
@@ -156,7 +162,8 @@ def plan(track: Track, budget: Budget, seeds: Sequence[int]) -> list[Cell]:
                 label=f"track {track.number} {trial.arm} seed {trial.seed}",
                 group=f"{track.name}/{trial.budget}/{trial.arm}",
                 together=_together(track, trial, siblings(trial)) if siblings else None,
-                **{**checked_needs({"timeout": track.timeout}), **checked_needs(resources(trial) if resources else {})},
+                **{"gpus": gpus_of(device), **checked_needs({"timeout": track.timeout}),
+                   **checked_needs(resources(trial) if resources else {})},
             )
         )
     if not cells:

@@ -21,3 +21,13 @@ def device_facts(device: str | None) -> dict[str, str]:
     from assay.learning.device import determinism
 
     return {"device": device, "determinism": determinism(torch.device(device))}
+
+
+def elsewhere(device: str | None) -> dict[str, str]:
+    """What a cell's identity says of its device: nothing on the CPU, where naming it changes nothing."""
+    return {} if device in (None, "cpu") else {"device": str(device)}
+
+
+def gpus_of(device: str | None) -> float:
+    """How many cards a cell needs that computes on this device."""
+    return 1.0 if device is not None and device.startswith("cuda") else 0.0

@@ -83,7 +83,7 @@ def test_a_verification_leaves_its_four_files(finished: Path) -> None:
     [(["toy-good"], 0), (["toy-fails"], 1), (["toy-statistical", "--seeds", "1"], 3), (["toy-raises"], 4)],
 )
 def test_the_exit_code_is_the_verdict(tmp_path: Path, arguments: list[str], code: int) -> None:
-    done = assay("verify", *arguments, "--out", "run", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
+    done = assay("verify", *arguments, "--workers", "1", "--out", "run", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
     assert done.returncode == code, done.stdout + done.stderr
 
 
@@ -128,6 +128,8 @@ def test_the_same_command_continues_and_repeats_nothing(tmp_path: Path) -> None:
             "toy-good",
             "--seeds",
             seeds,
+            "--workers",
+            "1",
             "--out",
             "run",
             cwd=tmp_path,

@@ -69,9 +69,9 @@ def measure_response(
     for depth, signal in enumerate(signals):
         generator = torch_generator(seed, "response", depth)
         gradient, h = truth.gradients[depth][chosen], truth.values[depth][chosen]
-        noise = torch.randn(gradient.shape, generator=generator, dtype=torch.float64)
+        noise = torch.randn(gradient.shape, generator=generator, dtype=torch.float64).to(gradient.device)
         candidates = [gradient, noise, *([] if signal is None else [signal[chosen]])]
-        directions = torch.randn((DIRECTIONS, *h.shape), generator=generator, dtype=torch.float64)
+        directions = torch.randn((DIRECTIONS, *h.shape), generator=generator, dtype=torch.float64).to(h.device)
         steps = torch.cat([directions, *(-c[None] for c in candidates)])
         steps = STEP * lengths(h)[None, :, None] * steps / torch.linalg.vector_norm(steps, dim=2, keepdim=True)
         losses = _losses_at(

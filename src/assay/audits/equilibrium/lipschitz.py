@@ -89,8 +89,9 @@ def attack(
     """The largest stretch found from the states of ``path``, from random ones in the box, and uphill from the best."""
     generator = torch_generator(seed, "audit", "stability")
     states = list(path.states) + [_random(subject, path, generator) for _ in range(random_states)]
-    direction = _unit(tuple(torch.randn(s.shape, generator=generator, dtype=s.dtype) for s in subject.start))
-    best = torch.zeros(len(subject.start[0]), dtype=subject.start[0].dtype)
+    drawn = (torch.randn(s.shape, generator=generator, dtype=s.dtype).to(s.device) for s in subject.start)
+    direction = _unit(tuple(drawn))
+    best = subject.start[0].new_zeros(len(subject.start[0]))
     best_state, best_direction, at_rest = states[0], direction, best
     for number, state in enumerate(states):
         found, turned = _power(subject.step, state, direction, rounds)
@@ -164,7 +165,7 @@ def _ranges(subject: StepMap, path: Trace) -> list[tuple[float, float]]:
 
 def _random(subject: StepMap, path: Trace, generator: torch.Generator) -> State:
     return tuple(
-        low + (high - low) * torch.rand(s.shape, generator=generator, dtype=s.dtype)
+        low + (high - low) * torch.rand(s.shape, generator=generator, dtype=s.dtype).to(s.device)
         for s, (low, high) in zip(subject.start, _ranges(subject, path), strict=True)
     )
 

@@ -103,7 +103,7 @@ def _traced(
 ) -> tuple[Phases, Phases]:
     clamped = model.clamp(x)
     state: State = model.start(clamped)
-    pull = Nudge(torch.full((len(x),), beta, dtype=state[0].dtype), y)
+    pull = Nudge(state[0].new_full((len(x),), beta), y)
     residuals: Phases = [[], []]
     energies: Phases = [[], []]
     for phase, (sweeps, nudge) in enumerate(((free, None), (nudged, pull))):

@@ -117,7 +117,7 @@ def _certify_layers(model: EnergyMLP, x: Tensor) -> Certificate:
 def _composed(weights: list[Tensor], slopes: list[Tensor], gamma: float, rows: int) -> Tensor:
     """The norm of M with |new| <= M |old|: layer l hears the new layer below it and the old one above it."""
     depth = len(slopes)
-    effect = torch.zeros(rows, depth, depth, dtype=torch.float64)
+    effect = weights[0].new_zeros(rows, depth, depth, dtype=torch.float64)
     for layer in range(depth):
         if layer + 1 < depth:
             back = torch.linalg.matrix_norm(slopes[layer].unsqueeze(-1) * weights[layer + 1].t(), ord=2)
@@ -132,7 +132,7 @@ def _composed(weights: list[Tensor], slopes: list[Tensor], gamma: float, rows: i
 def _interval(weight: Tensor, units: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
     """The smallest and largest W s over all s in the range of the units; infinite when that is unbounded."""
     if units is None:
-        edge = torch.full((len(weight),), float("inf"), dtype=weight.dtype)
+        edge = weight.new_full((len(weight),), float("inf"))
         return -edge, edge
     low, high = units
     rising, falling = weight.clamp_min(0).sum(1), weight.clamp_max(0).sum(1)

@@ -186,7 +186,8 @@ def _central_difference(
     for number in range(directions):
         direction = {name: g / norm for name, g in gradients.items()}
         if number:
-            noise = {name: torch.randn(g.shape, generator=generator, dtype=g.dtype) for name, g in gradients.items()}
+            noise = {name: torch.randn(g.shape, generator=generator, dtype=g.dtype).to(g.device)
+                     for name, g in gradients.items()}
             size = math.sqrt(math.fsum(float(n.square().sum()) for n in noise.values()))
             direction = {name: (d + noise[name] / size) / math.sqrt(2) for name, d in direction.items()}
         ahead, behind = (

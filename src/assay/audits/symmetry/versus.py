@@ -17,6 +17,7 @@ from assay.audits.symmetry.measure.endtoend import Errors
 from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.stages import run_forward
 from assay.audits.symmetry.subject import prepare
+from assay.learning.subjects import subject_of
 from assay.probe.copies import untouched_random_state
 from assay.results import Check, Finding, Interval, Measurement, Table, Verdict
 
@@ -33,6 +34,7 @@ def against(
     inputs: int | None = None,
     transforms: int | None = None,
     call: Callable[[nn.Module, Any], Any] | None = None,
+    device: str | None = None,
 ) -> Finding:
     """Whether ``new`` keeps a symmetry that ``old`` breaks (or keeps it as ``old`` did).
 
@@ -44,7 +46,9 @@ def against(
     counts = Options.counts(rare, inputs, transforms)
     options = Options(seed, budget, *counts, frozenset({"special", "sizes"}))
     with untouched_random_state():
-        before, after = (_measured(model, sample, symmetry, options, call) for model in (old, new))
+        before, after = (
+            _measured(model, sample, symmetry, options, call=call, device=device) for model in (old, new)
+        )
     checks = [*_checks("old", before), *_checks("new", after)]
     stopped = after.guards.stopped or before.guards.stopped
     if stopped:
@@ -95,7 +99,10 @@ def _log_errors(errors: Errors, cluster: int, elements: set[int], shrink: float)
     return torch.log10(errors.scaled(torch.maximum(errors.best[mine], floor))).mean()
 
 
-def _measured(model: nn.Module, sample: Any, symmetry: Symmetry, options: Options, call: Any) -> Facts:
+def _measured(
+    model: nn.Module, sample: Any, symmetry: Symmetry, options: Options, *, call: Any, device: str | None
+) -> Facts:
+    model, sample = subject_of(model, sample, device=device)
     subject = prepare(model, sample, symmetry, seed=options.seed, inputs=options.inputs, call=call)
     return run_forward(subject, options, type(model).__name__, sample)
 

@@ -14,6 +14,7 @@ from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
 from assay.studies.arms import Arm, Settings, chosen, find_arm
 from assay.studies.arms.data import load_task
+from assay.studies.where import elsewhere, gpus_of
 
 QUICK_ITEMS = 10_000
 """Training items of a large task at quick budget; standard and full use all of them."""
@@ -101,13 +102,12 @@ def as_cell(work: Work, *, data: str | None, device: str | None = None) -> Cell:
     if work.source is not None:
         identity |= {"task_from": work.source.reference, "task_hash": work.source.data_hash}
         modules += work.source.modules
-    if device not in (None, "cpu"):
-        identity["device"] = device
+    identity |= elsewhere(device)
     return Cell(
         key=cell_key(CELL, identity, modules=modules),
         target=CELL,
         payload={**identity, "data": data},
-        gpus=1.0 if device is not None and device.startswith("cuda") else 0.0,
+        gpus=gpus_of(device),
         label=f"{work.task} {work.what} seed {work.seed}",
         group=f"{work.task}/{work.what}/{work.settings.epochs}/{work.items}",
         timeout=6 * 3600.0,
