@@ -192,7 +192,7 @@ def test_describe_sets_every_line_of_the_experiment_in(tmp_path: Path) -> None:
 
 def test_a_cost_nobody_knows_is_not_zero_core_hours(tmp_path: Path) -> None:
     done = assay("plan", "toy-good", cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
-    assert "an unknown time" in done.stdout and "0.00 core-hours" not in done.stdout, done.stderr
+    assert "a guess" in done.stdout and "0.00 core-hours" not in done.stdout, done.stderr
 
 
 def test_plan_says_how_many_seeds_are_needed(tmp_path: Path) -> None:
