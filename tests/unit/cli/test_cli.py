@@ -202,7 +202,8 @@ def test_plan_says_how_many_seeds_are_needed(tmp_path: Path) -> None:
 
 def test_selftest_is_short_and_lists_every_control_when_asked(tmp_path: Path) -> None:
     def told(*more: str) -> list[str]:
-        done = assay("selftest", "toy-good", "--seeds", "1", "--out", "out", *more, cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
+        asked = ("selftest", "toy-good", "--seeds", "1", "--out", "out", *more)
+        done = assay(*asked, cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
         assert "told apart" in done.stdout, done.stderr
         return done.stdout.splitlines()
 
