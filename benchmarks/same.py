@@ -78,7 +78,7 @@ def judge(draw: str, seed: int, draws: int) -> None:
     done = {one.name for one in _lines() if one.draw == draw}
     revision = revision_of(FROZEN)
     with place.open("a") as out:
-        for twin in _twins(seed, draws):
+        for twin in _twins(seed, draws, done):
             if twin.name not in done:
                 started = time.process_time()
                 for one in _judge(draw, twin):
@@ -92,10 +92,10 @@ def _lines() -> list[Judged]:
     return [Judged(**json.loads(line)) for file in files for line in file.read_text().splitlines()]
 
 
-def _twins(seed: int, draws: int) -> Iterable[Any]:
+def _twins(seed: int, draws: int, done: set[str]) -> Iterable[Any]:
     import planted_twins
 
-    yield from planted_twins.healthy(seed, draws=draws, compiled=True)
+    yield from planted_twins.healthy(seed, draws=draws, compiled=True, known=done)
     yield from planted_twins.planted(seed, draws=draws)
 
 
