@@ -185,7 +185,7 @@ def page(judged: list[Judged], draws: int) -> str:
     broken = [j.share for j in own if j.planted and "weight x" in j.name]
     lines += [
         "",
-        f"In units of the allowance the worst quantity of a healthy twin reached {max(healthy):.2f} at most, that of a "
+        f"In units of the allowance the worst quantity of a healthy twin reached {max(healthy):.2f} at most, that of "
         f"one with a weight moved by ten allowances or more {min(broken):.2g} at least.",
         "",
         "| family | planted | found by audit_same | by allclose | healthy | accepted by audit_same | by allclose |",
@@ -201,7 +201,10 @@ def page(judged: list[Judged], draws: int) -> str:
     loose = [j for j in judged if j.judge == "torch.allclose" and j.planted and not j.differs]
     unseen = sorted({j.name.split("/")[1] for j in loose})
     same = _share([j.untouched for j in own])
-    lines += ["", f"Reference and candidate left bit-identical: {same}.", "",
+    well = {draw: [j.differs for j in own if j.draw == draw and not j.planted] for draw in SEEDS}
+    blamed = "; ".join(f"{draw} {_share(some)}" for draw, some in well.items())
+    lines += ["", f"False alarms (healthy twins that are a FAIL): {blamed}.", "",
+              f"Reference and candidate left bit-identical: {same}.", "",
               f"Wrong answers of audit_same: {', '.join(missed) or 'none'}.", "",
               f"Other module named: {', '.join(wrong) or 'none'}.", "",
               f"Plants that `torch.allclose` passed at least once: {', '.join(unseen) or 'none'}.", "",
