@@ -67,6 +67,8 @@ def main() -> None:
     for draw, seed in SEEDS.items():
         if options.only in (None, draw):
             judge(draw, seed, options.draws)
+    for name, why in _absent().items():
+        print(f"no twins by {name}: {why}")
     if options.only is None:
         options.out.write_text(page(_lines(), options.draws), encoding="utf-8")
         print(f"written to {options.out}")
@@ -97,6 +99,12 @@ def _twins(seed: int, draws: int, done: set[str]) -> Iterable[Any]:
 
     yield from planted_twins.healthy(seed, draws=draws, compiled=True, known=done)
     yield from planted_twins.planted(seed, draws=draws)
+
+
+def _absent() -> dict[str, str]:
+    from planted_rewritings import absent
+
+    return dict(absent())
 
 
 def _judge(draw: str, twin: Any) -> Iterable[Judged]:
