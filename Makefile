@@ -3,21 +3,29 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-RUN    := env -u PYTHONPATH
+# Bytecode is kept whatever the shell says: hundreds of processes import the same modules.
+RUN    := env -u PYTHONPATH -u PYTHONDONTWRITEBYTECODE
 
-.PHONY: verify test test-slow test-lowest lint bench docs pages web dist fresh mutate clean
+.PHONY: verify test test-units test-clusters test-slow test-lowest lint bench docs pages web dist fresh mutate clean
 
 # Three seeds cannot confirm every claim: undecided (exit code 3) is an honest outcome here, a FAIL or ERROR is not.
 verify: $(VENV)/.installed
 	$(RUN) $(BIN)/assay verify --out assay-runs/verify || test $$? -eq 3
 
-# Clusters and browsers come after the rest and one at a time: they need the machine to themselves.
-test: $(VENV)/.test lint
-	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not ray and not browser"
-	$(RUN) $(BIN)/python -m pytest -m "(ray or browser) and not slow"
+# Three things at once: a cluster mostly waits, a browser and a type checker use one core, the rest uses them all.
+test: $(VENV)/.test
+	+$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint test-units test-clusters
 
+test-units: $(VENV)/.test
+	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not ray and not browser"
+
+# One at a time: there is one Ray on a machine. A test keeps the marks in these folders.
+test-clusters: $(VENV)/.test
+	$(RUN) $(BIN)/python -m pytest -m "(ray or browser) and not slow" tests/browser tests/faults tests/docs/test_site.py
+
+# Experiments of minutes.
 test-slow: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -m slow
+	$(RUN) $(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 test-lowest: build/lowest/.test

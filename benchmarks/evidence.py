@@ -180,10 +180,9 @@ def bootstraps(repeats: int) -> list[tuple[str, float, float, float]]:
     rows = []
     for name, truth in (("normal", 0.0), ("exponential", 1.0), ("lognormal", math.exp(0.5))):
         generator = np.random.default_rng(4)
-        kind = {"normal": generator.normal, "exponential": generator.exponential, "lognormal": generator.lognormal}
         hits = np.zeros(3)
         for k in range(repeats):
-            values = kind[name](size=10)
+            values = getattr(generator, name)(size=10)
             bca = scipy_stats.bootstrap((values,), np.mean, n_resamples=999, rng=generator).confidence_interval
             ours, student = stats.bootstrap_interval(values, seed=k, resamples=999), stats.mean_interval(values)
             assert student is not None

@@ -23,11 +23,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.audits.symmetry import layout, stages
+from assay.audits.symmetry import layout
+from assay.audits.symmetry.drawing import ROWS, few
 from assay.audits.symmetry.facts import Facts, Options
 from assay.audits.symmetry.locate.localise import CLOSE, Location, locate
 from assay.audits.symmetry.measure.endtoend import measure
-from assay.audits.symmetry.measure.tolerance import ESTIMATE_SAFETY, judge
+from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY
+from assay.audits.symmetry.measure.tolerance import judge
 from assay.audits.symmetry.subject import Subject, prepare
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +70,7 @@ def estimated_excess(facts: Facts) -> float:
     subject, worst = facts.subject, 0.0
     high, subject.high = subject.high, None
     for name in subject.group().generators():
-        draw = stages.few(facts, name, ELEMENTS)
+        draw = few(facts, name, ELEMENTS)
         for errors in measure(subject, draw, spreads={}):
             worst = max(worst, judge(errors, low_dtype=subject.low_dtype).excess)
     subject.high = high
@@ -78,9 +80,9 @@ def estimated_excess(facts: Facts) -> float:
 def located(facts: Facts) -> list[Location]:
     """The profile of every generator at the first inputs and elements."""
     subject: Subject = facts.subject
-    rows = list(range(min(stages.ROWS, subject.batch(0))))
+    rows = list(range(min(ROWS, subject.batch(0))))
     names = list(subject.group().generators())
-    return [locate(subject, name, 0, rows, stages.few(facts, name)(subject.group())[:3]) for name in names]
+    return [locate(subject, name, 0, rows, few(facts, name)(subject.group())[:3]) for name in names]
 
 
 def kept_though_undescribed(locations: list[Location], module: str | None = None) -> list[float]:

@@ -4,7 +4,8 @@
     python docs/machinery/blocks.py --check README.md       run, and compare the outputs with the page instead
 
 The Python blocks of a page share one namespace and one empty folder. A block with ``title="name.py"`` is written to
-that file instead of being run. Shell blocks are run on tutorial pages; elsewhere they are parsed (``commands.py``).
+that file instead of being run. A block under ``<!-- needs ase lightning -->`` is left out where one of these is
+missing. Shell blocks are run on tutorial pages; elsewhere they are parsed (``commands.py``).
 What stands in the ``text`` fence under ``<!-- output -->`` is what the block above it printed, and the picture under
 ``<!-- picture of report.html: selector -->`` is that part of a file that the page left behind.
 """
@@ -13,14 +14,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,11 +32,16 @@ from numbers_in_text import differences
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
+    r"(?:^<!-- needs (?P<needs>[\w. ]+) -->\n\n?)?"
     r"^```(?P<language>python|bash)(?P<attributes>[^\n]*)\n(?P<code>.*?)^```\n"
     r"(?P<output>\n<!-- output -->\n```text\n(?P<printed>.*?)```\n)?", flags=re.M | re.S)
 PICTURE = re.compile(r"<!-- picture of (?P<file>\S+): (?P<selector>.+?) -->\n!\[[^\]]*\]\((?P<image>[^)]+)\)")
 NOT_HERE = ("pip ", "git clone", "make ")
 """Commands that make the environment the rest runs in; the one that runs this page is there already."""
+
+
+LEFT_OUT = "\0"
+"""Said of a block that was not run, since something it needs is not installed."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,12 @@ class Block:
     file: str
     printed: str | None
     line: int
+    needs: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> bool:
+        """Whether a package that this block needs is not installed."""
+        return any(importlib.util.find_spec(name) is None for name in self.needs)
 
 
 def blocks(text: str) -> list[Block]:
@@ -56,7 +70,7 @@ def blocks(text: str) -> list[Block]:
     return [
         Block(
             found["language"], found["code"], _title(found["attributes"]), found["printed"],
-            text.count("\n", 0, found.start()) + 1,
+            text.count("\n", 0, found.start("language")) + 1, tuple((found["needs"] or "").split()),
         )
         for found in BLOCK.finditer(text)
     ]
@@ -78,6 +92,8 @@ def run(page: Path, folder: Path) -> list[str]:
 
 
 def _run(block: Block, page: Path, folder: Path, names: dict[str, object], *, shell: bool) -> str:
+    if block.missing:
+        return LEFT_OUT
     if block.file:
         (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
         (folder / block.file).write_text(block.code, encoding="utf-8")
@@ -122,7 +138,7 @@ def written(text: str, printed: list[str]) -> str:
 
     def fresh(found: re.Match[str]) -> str:
         said = next(outputs)
-        if found["output"] is None:
+        if found["output"] is None or said == LEFT_OUT:
             return found[0]
         cut = found.start("printed") - found.start(), found.end("printed") - found.start()
         return found[0][: cut[0]] + _tidy(said) + found[0][cut[1] :]
@@ -136,8 +152,24 @@ def _tidy(said: str) -> str:
 
 def stale(text: str, printed: list[str]) -> list[str]:
     """Where the page shows something else than what was printed."""
-    pairs = [(block, said) for block, said in zip(blocks(text), printed, strict=True) if block.printed is not None]
+    pairs = [(block, said) for block, said in zip(blocks(text), printed, strict=True)
+             if block.printed is not None and said != LEFT_OUT]
     return [f"line {block.line}: {each}" for block, said in pairs for each in differences(block.printed, _tidy(said))]
+
+
+def checked(payload: Mapping[str, str]) -> dict[str, list[str]]:
+    """Where a page shows something else than it prints; as a cell of the engine, for a fork of a warm process."""
+    page = Path(payload["page"])
+    with tempfile.TemporaryDirectory() as folder:
+        return {"stale": stale(page.read_text(encoding="utf-8"), run(page, Path(folder)))}
+
+
+def script(payload: Mapping[str, str]) -> dict[str, list[str]]:
+    """Run an example as ``python example.py`` would, in an empty folder; as a cell of the engine."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        sys.argv = [payload["script"]]
+        runpy.run_path(payload["script"], run_name="__main__")
+    return {"stale": []}
 
 
 def main() -> None:

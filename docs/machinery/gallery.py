@@ -26,6 +26,7 @@ from assay.studies.reproduce.report import report
 
 DOCS = Path(__file__).resolve().parents[1]
 STORE = DOCS.parent / "assay-runs" / "gallery"
+POINTS = 40
 
 
 def verification() -> Run:
@@ -38,45 +39,32 @@ def benchmark() -> Run:
     return assay.bench("digits", rules=["eqprop", "fa-layer", "dfa-layer"], seeds=10, margin=1, store=STORE)
 
 
-class Canonical(nn.Module):
-    """torch_geometric's NormalizeRotation on every cloud of a batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from torch_geometric.transforms import NormalizeRotation
-
-        self.normalise = NormalizeRotation(sort=True)
-
-    def forward(self, clouds: Tensor) -> Tensor:
-        from torch_geometric.data import Data
-
-        return torch.stack([self.normalise(Data(pos=cloud)).pos for cloud in clouds])
-
-
-class PointNet(nn.Module):
-    """A small PointNet behind the normalisation that is to make it invariant to rotations."""
+class Points(nn.Module):
+    """The network of e3nn's models as it ships, with the sizes of an example; only its call is spelt out."""
 
     def __init__(self, seed: int) -> None:
+        from e3nn.nn.models.gate_points_2101 import Network
+
         super().__init__()
-        self.canonical = Canonical()
-        self.points = nn.Sequential(nn.Linear(3, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
-        self.head = nn.Linear(32, 10)
-        draw = torch_generator(seed, "gallery", "weights")
-        with torch.no_grad():
-            for weight in self.parameters():
-                weight.copy_(torch.randn(weight.shape, generator=draw) / max(weight.shape[-1], 1) ** 0.5)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)  # e3nn takes its weights from torch's own generator
+            self.network = Network(
+                irreps_in="4x0e", irreps_hidden="8x0e + 8x1o", irreps_out="0e", irreps_node_attr="0e",
+                irreps_edge_attr="0e + 1o + 2e", layers=1, max_radius=2.0, number_of_basis=6, radial_layers=1,
+                radial_neurons=16, num_neighbors=3.0, num_nodes=float(POINTS),
+            )  # fmt: skip
 
-    def forward(self, clouds: Tensor) -> Tensor:
-        return self.head(self.points(self.canonical(clouds)).amax(dim=1))
+    def forward(self, features: Tensor, positions: Tensor) -> Tensor:
+        return self.network({"x": features, "pos": positions})
 
 
-def equivariance() -> Finding:
-    """A published way to rotation invariance that is not one: the axes of a cloud have no sign."""
+def equivariance(points: int = POINTS) -> Finding:
+    """A published network that is invariant to rotations, until a cloud has more than 25 points."""
     draw = torch_generator(0, "gallery", "clouds")
-    clouds = torch.randn(32, 40, 3, generator=draw) * torch.tensor([3.0, 2.0, 1.0])
-    clouds = clouds - clouds.mean(dim=1, keepdim=True)
-    spec = sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=sym.invariant())
-    return assay.audit_symmetry(PointNet(seed=0), clouds, spec, seed=0)
+    clouds = [(torch.randn(points, 4, generator=draw), 1.5 * torch.randn(points, 3, generator=draw)) for _ in range(8)]
+    spec = sym.Symmetry(sym.SO(3), inputs=(sym.invariant(), sym.vector()), outputs=sym.invariant(), batch=None)
+    name = f"e3nn Network, {points} points"
+    return assay.audit_symmetry(Points(seed=0), clouds, spec, transforms=10, seed=0, name=name)
 
 
 def credit() -> Finding:

@@ -1,4 +1,4 @@
-"""What mkdocs does not do by itself: reference pages from the code, formulas as MathML, folders in the navigation."""
+"""What mkdocs does not do by itself: reference pages from code, formulas as MathML, pictures of tables, navigation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from maths import typeset
 from mkdocs.structure.files import File, Files
 from navigation import expanded
+from plots import with_plots
 from reference import reference_pages
 
 from assay.results import json_schema
@@ -25,6 +26,11 @@ def on_files(files: Files, *, config: Any) -> Files:
                for file in files.documentation_pages() if file.abs_src_path}
     config.nav = expanded(config.nav, {**written, **pages})
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Pictures of the results pages, drawn from the tables that stand on them."""
+    return with_plots(page.file.src_uri, markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:

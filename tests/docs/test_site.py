@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from links import faults
 from maths import typeset
+from plots import Column, Mark, Plot, mark, with_plots
 from reference_commands import commands
 
 import assay
@@ -53,6 +54,33 @@ def test_formulas_are_drawn_without_a_script(site: Path) -> None:
     page = (site / "explanations" / "tost.html").read_text(encoding="utf-8")
     assert page.count("<math") >= 5 and "arithmatex" not in page
     assert "<msup>" in typeset('<span class="arithmatex">\\(x^2\\)</span>')
+
+
+def test_every_page_of_results_has_a_picture_of_its_numbers(site: Path) -> None:
+    pages = [page for folder in ("results", "benchmarks") for page in (site / folder).glob("*.html")]
+    without = [page.stem for page in pages if not re.search(r"<article.*(<img|<figure class=.plot).*</article>",
+                                                           page.read_text(encoding="utf-8"), flags=re.S)]
+    assert len(pages) >= 15 and set(without) <= {"leaderboard"}, "the leaderboard is drawn once it has numbers"
+
+
+TABLE = """## Speed
+
+| model | batch | time | found |
+|---|---|---|---|
+| a | 4 | 58.9 (39.4 to 77.5) | 5/10 |
+| b | 16 | not run | |
+"""
+
+
+def test_a_picture_holds_the_numbers_of_its_table_and_skips_what_is_none() -> None:
+    plot = Plot("Speed", "How fast?", ("model", "batch"), (Column("time"), Column("found")), "ms", lines={1.0: "limit"})
+    assert mark("58.9 (39.4 to 77.5)") == Mark(58.9, 39.4, 77.5) and mark("5/10") == Mark(50.0)
+    assert mark("0.39", "[0.336, 0.444]") == Mark(0.39, 0.336, 0.444) and mark("not run") is None
+    page = with_plots("x.md", TABLE, {"x.md": (plot,)})
+    assert page.count("<circle") == 2 and page.count('class="bar"') == 1 and "a, batch 4" in page and ">b" not in page
+    assert page.index("## Speed") < page.index("<figure") < page.index("| model |") and "\n\n" not in page[
+        page.index("<figure") : page.index("</figure>")]
+    assert with_plots("x.md", TABLE.replace("Speed", "Other"), {"x.md": (plot,)}).count("<figure") == 0
 
 
 def test_docstrings_are_whole_and_their_examples_are_code(site: Path) -> None:

@@ -29,13 +29,16 @@ def audit_same(
     call: Annotated[
         str | None, typer.Option(help="pkg.module:name of call(model, inputs), if model(inputs) is not enough.")
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="What the candidate does not claim ('no row'); may be repeated.")
+    ] = None,
     seed: RootSeed = 0,
     device: Device = None,
     out: OneReport = None,
 ) -> None:
     """Does the candidate compute what the reference computes? The first module that differs is named."""
     finding = run(reference, candidate, sample=sample, shape=shape, budget=budget, gradients=gradients, call=call,
-                  seed=seed, device=device)  # fmt: skip
+                  without=tuple(without or ()), seed=seed, device=device)  # fmt: skip
     finish(finding, out)
 
 
@@ -48,6 +51,7 @@ def run(
     budget: float | None = None,
     gradients: bool = True,
     call: str | None = None,
+    without: tuple[str, ...] = (),
     seed: int = 0,
     device: str | None = None,
 ) -> Finding:
@@ -59,9 +63,9 @@ def run(
     data = sample_of(sample, shape, reference)
     how = None if call is None else load(call)
     ours, theirs = make(reference, nn.Module), make(candidate, nn.Module)
-    found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how, device=device,
-                  name=f"{candidate} against {reference}")  # fmt: skip
-    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, seed=seed,
-                  device=device)
+    found = audit(ours, theirs, data, seed=seed, budget=budget, gradients=gradients, call=how, without=without,
+                  device=device, name=f"{candidate} against {reference}")  # fmt: skip
+    again = rerun("same", reference, sample=sample, shape=shape, budget=budget, call=call, without=without, seed=seed,
+                  device=device)  # fmt: skip
     again = again.replace(reference, f"{reference} {candidate}", 1) + ("" if gradients else " --no-gradients")
     return found.model_copy(update={"rerun": again})

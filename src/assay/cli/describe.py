@@ -12,7 +12,7 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     from assay.cli.common import console, settings
     from assay.cli.progress import clock
     from assay.cli.voice import hang, safe
-    from assay.engine import CostModel, forecast
+    from assay.engine import CostModel, forecast, usual
     from assay.protocols import BUDGETS, SEEDS
     from assay.registry import registry
     from assay.reports.words import plural
@@ -32,10 +32,12 @@ def describe_command(track: Annotated[str, typer.Argument(help="Number or name; 
     for control in found.body.controls:
         hang(f"{safe(control.name.removeprefix('control: '))}  [dim]{control.kind}[/dim]", 4, first=2)
     out.print("\n[bold]Cost on one core[/bold]  [dim]by shipped times[/dim]")
+    guess = usual()
     for budget in BUDGETS:
         cells = plan(found, budget, seeds_of(budget, count=None, first=42))
         costs, _ = CostModel().with_priors({cell.group for cell in cells})
-        cost = forecast(cells, (), costs)
-        time = "unknown" if cost.unknown else f"about {clock(cost.core_seconds)}"
+        cost = forecast(cells, (), costs, otherwise=None if guess is None else guess.middle)
+        sure = "a guess, " if cost.guessed == cost.cells else ""
+        time = "unknown" if cost.unknown else f"{sure}about {clock(cost.core_seconds)}"
         out.print(f"  {budget:9s} {plural(SEEDS[budget], 'seed'):>8s}  {len(cells):4d} cells  {time}")
     out.print(f"\n[bold]Run[/bold]\n  assay verify {found.number} --budget standard")

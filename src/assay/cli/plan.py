@@ -67,7 +67,7 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
     from assay.cli.common import console
     from assay.cli.progress import clock
     from assay.cli.voice import hang, safe
-    from assay.engine import Store, bundle, choose_executor, forecast
+    from assay.engine import Store, bundle, choose_executor, forecast, usual
     from assay.protocols import BUDGETS
     from assay.registry import registry
     from assay.reports import words
@@ -85,8 +85,11 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
     cells = [cell for several in planned.values() for cell in several]
     costs, shipped = place.costs().with_priors({cell.group for cell in cells})
     stored = _stored(place, cells)
-    cost = forecast(cells, stored, costs)
-    hours = "an unknown number of" if cost.unknown else f"{cost.core_seconds / 3600:.2f}"
+    guess = usual()
+    otherwise = None if guess is None else guess.middle
+    cost = forecast(cells, stored, costs, otherwise=otherwise)
+    spent = cost.core_seconds / 3600
+    hours = "an unknown number of" if cost.unknown else f"{spent:.2f}" if spent > 0.01 or not spent else "under 0.01"
     span = "an unknown time" if cost.unknown else f"about {clock(cost.seconds(places))}"
     cores = words.plural(places, "core")
     hang(f"[bold]{span} on {cores}[/bold] ({chosen.engine}): {cost.cells - cost.stored} of {cost.cells} cells to run, "
@@ -95,7 +98,8 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
     for name, justify in (("#", "right"), ("claim", "left"), ("cells", "right"), ("done", "right"), ("to go", "right")):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for track in found:
-        mine = forecast(planned[track.number], _stored(place, planned[track.number]), costs)
+        mine = forecast(planned[track.number], _stored(place, planned[track.number]), costs,
+                        otherwise=otherwise)  # fmt: skip
         table.add_row(str(track.number), safe(track.title), str(mine.cells), str(mine.stored), _to_go(mine))
     out.print(table)
     pieces = bundle(list({cell.key: cell for cell in cells if cell.key not in stored}.values()), places=places)
@@ -109,6 +113,10 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
              first=2)  # fmt: skip
     if cost.unknown:
         hang("[dim]times[/dim]   none are known for this plan yet: run it once with --seeds 1, then ask again", 10,
+             first=2)  # fmt: skip
+    elif guess and cost.guessed and cost.guessed == cost.cells - cost.stored:
+        hang(f"[dim]times[/dim]   a guess: no cell of this plan was ever timed, and cells of the claims that ship take "
+             f"{guess.low:.2g} to {guess.high:.2g} s each; run it once with --seeds 1, then ask again", 10,
              first=2)  # fmt: skip
     out.print(f"[dim]next[/dim]  [bold]assay verify {' '.join(str(t.number) for t in found)} --budget {level}[/bold]",
               soft_wrap=True)  # fmt: skip

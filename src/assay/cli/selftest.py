@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.cli.options import Workers
+
+if TYPE_CHECKING:
+    from assay.results import Control, Finding
 
 
 def selftest_command(
@@ -18,49 +22,60 @@ def selftest_command(
     every: Annotated[bool, typer.Option("--all", help="List every control, not only those not told apart.")] = False,
 ) -> None:
     """Run planted faults and their healthy twins; print sensitivity and specificity with exact bounds."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
     from assay import stats
     from assay.cli.common import console, sign
     from assay.cli.session import session
+    from assay.cli.voice import hang, safe
     from assay.reports import save_report
+    from assay.reports.words import duration
     from assay.results import Verdict
     from assay.studies.verification import verify
 
     names = tracks or ["0"]
     with session(out=out, seeds=seeds, workers=workers) as at_work:
-        every = names == ["all"]
-        run = verify(*(() if every else names), every=every, seeds=at_work.settings.seeds, **at_work.options)
+        whole = names == ["all"]
+        run = verify(*(() if whole else names), every=whole, seeds=at_work.settings.seeds, **at_work.options)
     run = run.model_copy(update={"kind": "selftest", "title": "Self-test"})
-    save_report(run, at_work.folder_of(run))
+    folder = at_work.folder_of(run)
+    save_report(run, folder)
     controls = [(finding, control) for finding in run.findings for control in finding.controls]
-    out_console = console()
-    failed = not controls or any(not control.separated for _, control in controls)
-    verdict = Verdict.FAIL if failed else Verdict.PASS
-    told = sum(control.separated for _, control in controls)
-    out_console.print(f"{sign(verdict)}  {told} of {len(controls)} controls told apart")
-    shown = controls if every else [(finding, control) for finding, control in controls if not control.separated]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("track", "control", "kind", "expected", "observed", "told apart"):
-        table.add_column(column)
-    for finding, control in shown:
-        mark = "[green]✓ yes[/green]" if control.separated else "[red]✗ no[/red]"
-        table.add_row(
-            str(finding.number),
-            escape(control.name),
-            control.kind,
-            escape(control.expected),
-            escape(control.observed),
-            mark,
-        )
-    if shown:
-        out_console.print(table)
+    confused = [(finding, control) for finding, control in controls if not control.separated]
+    failed = bool(confused) or not controls
+    told = f"{len(controls) - len(confused)} of {len(controls)} controls told apart"
+    hang(f"{sign(Verdict.FAIL if failed else Verdict.PASS)}  [bold]{told}[/bold]", 2)
     known = [control for _, control in controls]
     for measurement in (stats.sensitivity(known), stats.specificity(known)):
-        out_console.print(f"{measurement.name}: {measurement.value:.1%} of {measurement.n}, {measurement.interval}")
-    if not every and not failed:
-        out_console.print("every control one by one: assay selftest --all")
+        share = "none" if measurement.value is None else f"{measurement.value:.1%}"
+        ends = measurement.interval
+        between = "" if ends is None else f", 95 % interval {ends.low:.1%} to {ends.high:.1%} ({ends.method})"
+        hang(f"{measurement.name:11s}  {share} of {measurement.n} controls{between}", 15, first=2)
+    if every or confused:
+        _list(controls if every else confused)
+    out_console = console()
+    page = safe(str(folder / "index.html"))
+    out_console.print(f"[dim]page[/dim]  [bold]{page}[/bold]  [dim]{duration(run.seconds)}[/dim]", soft_wrap=True)
+    if not every and not confused:
+        again = " ".join(["assay selftest", *(tracks or ()), "--all"])
+        hang("[dim]next[/dim]  Every control one by one.", 6)
+        out_console.print(f"      [bold]{safe(again)}[/bold]", soft_wrap=True)
     errors = any(finding.failures for finding in run.findings)
     raise typer.Exit(4 if errors else 1 if failed else 0)
+
+
+def _list(shown: Sequence[tuple[Finding, Control]]) -> None:
+    """Each control: what it is, what was expected of it and what was seen."""
+    from rich import box
+    from rich.table import Table
+
+    from assay.cli.common import console
+    from assay.cli.voice import safe
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for column in ("#", "control", "kind", "expected", "observed", ""):
+        table.add_column(column, overflow="fold")
+    for finding, control in shown:
+        mark = "[green]✓[/green]" if control.separated else "[red]✗[/red]"
+        table.add_row(
+            str(finding.number), safe(control.name), control.kind, safe(control.expected), safe(control.observed), mark
+        )
+    console().print(table)

@@ -26,6 +26,7 @@ _HOMES = {
     "fingerprint": "assay.engine.identity",
     "forecast": "assay.engine.estimate",
     "run_id": "assay.engine.plan",
+    "usual": "assay.engine.estimate",
     "write_atomically": "assay.engine.store.files",
 }
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from assay.engine.estimate import CostModel as CostModel
     from assay.engine.estimate import Forecast as Forecast
     from assay.engine.estimate import forecast as forecast
+    from assay.engine.estimate import usual as usual
     from assay.engine.grouping import bundle as bundle
     from assay.engine.grouping import describe_grouping as describe_grouping
     from assay.engine.identity import cell_key as cell_key

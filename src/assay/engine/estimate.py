@@ -20,8 +20,8 @@ KEPT = 64
 class Forecast:
     """What cells will cost: ``core_seconds`` of those still to run whose cost is known or guessed, and who is which.
 
-    ``guessed`` cells have no record of their own and are taken to cost what the known ones of the same plan do;
-    ``unknown`` ones have nothing to go by and cost nothing here.
+    ``guessed`` cells have no record of their own and are taken to cost what the known ones of the same plan do, or, if
+    it has none, what the caller would guess; ``unknown`` ones have nothing to go by and cost nothing here.
     """
 
     cells: int
@@ -36,12 +36,14 @@ class Forecast:
         return max(self.core_seconds / max(places, 1), self.longest)
 
 
-def forecast(cells: Sequence[Cell], stored: Container[str], costs: CostModel) -> Forecast:
-    """The cost of the cells whose key is not among the stored ones."""
+def forecast(
+    cells: Sequence[Cell], stored: Container[str], costs: CostModel, *, otherwise: float | None = None
+) -> Forecast:
+    """The cost of the cells whose key is not among the stored ones; ``otherwise`` is a guess if none is known."""
     waiting = list({cell.key: cell for cell in cells if cell.key not in stored}.values())
     known = [costs.seconds(cell.group) for cell in waiting if costs.knows(cell.group)]
     known += [costs.seconds(cell.group) for cell in cells if cell.key in stored and costs.knows(cell.group)]
-    typical = sum(known) / len(known) if known else None
+    typical = sum(known) / len(known) if known else otherwise
     strange = [cell for cell in waiting if not costs.knows(cell.group)]
     each = [(cell, costs.seconds(cell.group)) for cell in waiting if costs.knows(cell.group)]
     if typical is not None:
@@ -72,6 +74,23 @@ def prior(group: str) -> float | None:
     budget, _, arm = rest.partition("/")
     names = [group] if budget == "smoke" else [group, f"{track}/quick/{arm}"]
     return next((shipped()[name] for name in names if name in shipped()), None)
+
+
+@dataclass(frozen=True)
+class Usual:
+    """Seconds of a cell of any claim that ships: the middle one, and the range without a tenth on either side."""
+
+    low: float
+    middle: float
+    high: float
+
+
+def usual() -> Usual | None:
+    """What to guess for a cell of a claim nobody has run; None if no times ship."""
+    times = sorted(shipped().values())
+    if not times:
+        return None
+    return Usual(*(times[int(share * (len(times) - 1))] for share in (0.1, 0.5, 0.9)))
 
 
 class CostModel:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import Self, cast
 
 import torch
@@ -30,6 +31,8 @@ from assay.networks.equilibrium import EquilibriumModule, seeded, softmax
 from assay.protocols import Nudge, State
 from assay.seeding import torch_generator
 from assay.solving.activations import activation as activation_called
+from assay.solving.deviation import deviate
+from assay.solving.solution import Solution
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,48 @@ class EnergyAttention(EquilibriumModule[ClampedTokens]):
             new[layer] = drive if layer == 0 else self.activation.function(drive)
         return tuple(new)
 
+    def deviate(
+        self, clamped: ClampedTokens, free: State, nudge: Nudge, *, sweeps: int, tolerance: float | None = None,
+        order: int = 2,
+    ) -> Solution:
+        # A subclass with another sweep has another derivative.
+        own = type(self).sweep is EnergyAttention.sweep and type(self).logits is EnergyAttention.logits
+        return deviate(
+            self, clamped, free, nudge, sweeps=sweeps, tolerance=tolerance, order=order,
+            written_out=(lambda batch: partial(self._along, batch)) if own else None,
+        )
+
+    def _along(self, clamped: ClampedTokens, state: State, moved: State, nudge: Nudge, growth: Tensor) -> list[Tensor]:
+        """d/dt of one nudged sweep whose state moves by ``moved`` and whose beta grows by ``growth``."""
+        new, slopes = list(state), list(moved)
+        for layer in reversed(range(self.depth + 1)):
+            if layer == 0:
+                drive, slope = self._attend_along(clamped, new[0], slopes[0])
+            else:
+                drive = self._drive(layer - 1, new[layer - 1])
+                slope = slopes[layer - 1] @ self._weight(layer - 1, drive).mT
+            weight = self._weight(layer, drive)
+            if layer < self.depth:
+                above, its_slope = new[layer + 1], slopes[layer + 1]
+                drive, slope = drive + self.gamma * (above @ weight), slope + self.gamma * (its_slope @ weight)
+            else:
+                answer = softmax(self.logits(tuple(new)))
+                error, changes = self.one_hot(nudge.target, drive.dtype) - answer, slopes[-1] @ weight.mT
+                beta, faster = nudge.beta.view(-1, 1, 1), growth.view(-1, 1, 1)
+                drive = drive + (beta * error) @ weight
+                slope = slope + (faster * error - beta * _softmax_along(answer, changes)) @ weight
+            if layer:
+                drive = self.activation.function(drive)
+                slope = slope * (1 - drive * drive)  # units are tanh
+            new[layer], slopes[layer] = drive, slope
+        return slopes
+
+    def _attend_along(self, clamped: ClampedTokens, units: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        values, reach = clamped.values.to(units.dtype), self.scale * self.gamma
+        attended = softmax(clamped.scores + reach * (self._split(units) @ values.mT))
+        change = _softmax_along(attended, reach * (self._split(slope) @ values.mT))
+        return self._join(attended @ values), self._join(change @ values)
+
     def energy(self, clamped: ClampedTokens, state: State) -> Tensor:
         total = self.coupling(clamped, state) + 0.5 * (state[0] * state[0]).sum((1, 2))
         for layer, units in enumerate(state[1:]):
@@ -162,6 +207,12 @@ class EnergyAttention(EquilibriumModule[ClampedTokens]):
         low, high = (int(v) for v in torch.aminmax(x))
         if low < 0 or high >= self.vocabulary:
             raise expected(f"tokens from 0 to {self.vocabulary - 1}", given=f"tokens from {low} to {high}")
+
+
+def _softmax_along(answer: Tensor, changes: Tensor) -> Tensor:
+    """The change of a softmax, given its value and the change of what goes in; zero where nothing is attended to."""
+    moved = answer * changes
+    return moved - answer * moved.sum(-1, keepdim=True)
 
 
 def _logsumexp(scores: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import itertools
 import random
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -81,6 +82,23 @@ def untouched_random_state() -> Iterator[None]:
             torch.set_default_dtype(dtype)
             np.random.set_state(numpy_state)
             random.setstate(python_state)
+
+
+@contextlib.contextmanager
+def room_to_compile() -> Iterator[None]:
+    """Lets a compiled model be compiled for every shape it is asked with.
+
+    Past eight of them torch.compile runs the original code, and a compiled model would be judged by that.
+    """
+    compiler = sys.modules.get("torch._dynamo.config")
+    if compiler is None:
+        yield
+        return
+    with compiler.patch(recompile_limit=max(compiler.recompile_limit, SHAPES_TO_COMPILE)):
+        yield
+
+
+SHAPES_TO_COMPILE = 64
 
 
 def _cast_attributes(module: nn.Module, dtype: torch.dtype) -> None:

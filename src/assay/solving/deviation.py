@@ -14,7 +14,7 @@ and the integral is taken by Gauss' rule with n nodes, each one Jacobian-vector 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -32,6 +32,8 @@ Units = list[Tensor | None]
 Sweep = Callable[[Units, bool], list[float]]
 """One sweep in place; if asked to measure, the relative change of each layer."""
 Batch = TypeVar("Batch", bound=Clamped)
+Along = Callable[[State, State, Nudge, Tensor], Sequence[Tensor]]
+"""d/dt of one nudged sweep from a state, the direction in which it moves, a nudge and how fast its beta grows."""
 
 
 def relax_deviations(sweep: Sweep, layers: int, *, sweeps: int, tolerance: float | None, like: Tensor) -> Solution:
@@ -75,12 +77,15 @@ def largest(layer: Tensor) -> float:
 
 def deviate(
     model: EquilibriumModel[Batch], clamped: Batch, free: State, nudge: Nudge, *, sweeps: int,
-    tolerance: float | None = None, order: int = 2,
+    tolerance: float | None = None, order: int = 2, written_out: Callable[[Batch], Along] | None = None,
 ) -> Solution:
-    """The deviation of any model, from its pure sweep alone; see the head of this module."""
-    load_forward_mode()
+    """The deviation of any model, from its pure sweep alone; see the head of this module.
+
+    Forward mode takes many times as long as the sweep itself, so a model may have it ``written_out`` for a batch.
+    """
     phases = len(nudge.beta) // len(free[0])
     batch = clamped.repeat(phases)
+    along = _forward_mode(model, batch) if written_out is None else written_out(batch)
     resting = tuple(torch.cat([layer] * phases).to(nudge.beta.dtype) for layer in free)
     nodes, weights = gauss(order)
 
@@ -88,7 +93,8 @@ def deviate(
         moved = tuple(torch.zeros_like(s) if d is None else d for s, d in zip(resting, units, strict=True))
         total: list[Tensor] | None = None
         for node, weight in zip(nodes, weights, strict=True):
-            slopes = _along(model, batch, resting=resting, moved=moved, nudge=nudge, node=node)
+            state = tuple(s + node * d for s, d in zip(resting, moved, strict=True))
+            slopes = along(state, moved, Nudge(node * nudge.beta, nudge.target, nudge.anchor), nudge.beta)
             total = [weight * s for s in slopes] if total is None else [
                 t.add_(s, alpha=weight) for t, s in zip(total, slopes, strict=True)
             ]
@@ -101,16 +107,18 @@ def deviate(
         return relax_deviations(sweep, len(free), sweeps=sweeps, tolerance=tolerance, like=resting[0])
 
 
-def _along(
-    model: EquilibriumModel[Batch], batch: Batch, *, resting: State, moved: State, nudge: Nudge, node: float
-) -> list[Tensor]:
-    """d/dt of one sweep at s + t d, t beta, where t = ``node``."""
-    with forward_ad.dual_level():
-        state = tuple(make_dual(s + node * d, d) for s, d in zip(resting, moved, strict=True))
-        beta = make_dual(node * nudge.beta, nudge.beta)
-        swept = model.sweep(batch, state, Nudge(beta, nudge.target, nudge.anchor))
-        slopes = [unpack_dual(layer).tangent for layer in swept]
-        return [torch.zeros_like(s) if v is None else v for s, v in zip(resting, slopes, strict=True)]
+def _forward_mode(model: EquilibriumModel[Batch], batch: Batch) -> Along:
+    """The derivative by torch's forward mode, for any sweep."""
+    load_forward_mode()
+
+    def along(state: State, moved: State, nudge: Nudge, growth: Tensor) -> list[Tensor]:
+        with forward_ad.dual_level():
+            duals = tuple(make_dual(s, d) for s, d in zip(state, moved, strict=True))
+            swept = model.sweep(batch, duals, Nudge(make_dual(nudge.beta, growth), nudge.target, nudge.anchor))
+            slopes = [unpack_dual(layer).tangent for layer in swept]
+            return [torch.zeros_like(s) if v is None else v for s, v in zip(state, slopes, strict=True)]
+
+    return along
 
 
 def gauss(order: int) -> tuple[list[float], list[float]]:

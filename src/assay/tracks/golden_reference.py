@@ -48,26 +48,24 @@ class GoldenReference:
         controls = [Trial(arm, seed, budget) for seed in seeds[:3] for control in self.controls for arm in control.arms]
         return [*(Trial(arm, seed, budget) for seed in seeds for arm in KERNELS), *controls]
 
+    def siblings(self, trial: Trial) -> str | None:
+        """Kernels of one seed are asked the same problems, half of them trained networks: made once for all."""
+        return f"seed {trial.seed}"
+
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The audit's comparisons as numbers; a control is a kernel like any other."""
-        from assay.audits.equilibrium.kernel import audit_kernel
+        return self.measure_together([trial])[0]
+
+    def measure_together(self, trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
+        """The same for several kernels at one seed."""
+        from assay.audits.equilibrium.kernel_problems import problems
         from assay.audits.equilibrium.kernel_subjects import KERNELS as KNOWN
         from assay.audits.equilibrium.kernel_subjects import planted, rounded
 
         kernels = {**KNOWN, ROUNDED: rounded, **planted()}
-        kernel = kernels[trial.arm.removeprefix(CONTROL)]
-        sweeps = (6, 3) if trial.budget == "smoke" else SWEEPS
-        finding = audit_kernel(kernel, seed=trial.seed, sweeps=sweeps, beta=BETA, controls=False)
-        return {
-            "share": finding.measurements[0].value,
-            "compared": finding.measurements[0].n,
-            "verdict": str(finding.verdict),
-            "reason": finding.reason,
-            "strong": finding.checks[1].verdict is Verdict.PASS,
-            "numbers": {m.name: m.value for m in finding.measurements[1:]},
-            "tables": [table.model_dump() for table in finding.tables[:2]],
-            "figure": finding.figures[0].model_dump(),
-        }
+        sweeps = (6, 3) if trials[0].budget == "smoke" else SWEEPS
+        asked = problems(seed=trials[0].seed, sweeps=sweeps, beta=BETA)
+        return [_record(kernels[trial.arm.removeprefix(CONTROL)], trial.seed, sweeps, asked) for trial in trials]
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if no error of any kernel at any seed exceeds what rounding allows."""
@@ -101,6 +99,22 @@ class GoldenReference:
             ),
             varied=("weights", "trained and untrained", "inputs", "float32", "float64"),
         )
+
+
+def _record(kernel: Any, seed: int, sweeps: tuple[int, int], asked: Any) -> Mapping[str, Any]:
+    from assay.audits.equilibrium.kernel import audit_kernel
+
+    finding = audit_kernel(kernel, seed=seed, sweeps=sweeps, beta=BETA, asked=asked, controls=False)
+    return {
+        "share": finding.measurements[0].value,
+        "compared": finding.measurements[0].n,
+        "verdict": str(finding.verdict),
+        "reason": finding.reason,
+        "strong": finding.checks[1].verdict is Verdict.PASS,
+        "numbers": {m.name: m.value for m in finding.measurements[1:]},
+        "tables": [table.model_dump() for table in finding.tables[:2]],
+        "figure": finding.figures[0].model_dump(),
+    }
 
 
 def _by_kernel(arms: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:

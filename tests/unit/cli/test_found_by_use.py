@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -39,9 +40,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_reader_that_leaves_early_is_141_and_loses_no_run(here: Path) -> None:
-    words = [sys.executable, "-m", "assay", "verify", "0", "--seeds", "1", "--out", "run"]
+    words = [sys.executable, "-m", "assay", "verify", "toy-good", "--seeds", "3", "--out", "run"]
+    plugin = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "ASSAY_PLUGINS": "toy_tracks"}
     with (here / "told").open("w") as told:
-        writer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=told, cwd=here)
+        writer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=told, cwd=here, env=plugin)
         assert writer.stdout is not None and writer.stdout.read(5)
         writer.stdout.close()
         assert writer.wait() == 141

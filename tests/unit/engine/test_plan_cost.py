@@ -34,6 +34,8 @@ def test_a_forecast_says_what_it_guesses_and_what_it_does_not_know() -> None:
     mixed = forecast([*cells("new", 3), *cells("old", 1)], set(), costs)
     assert (mixed.guessed, mixed.unknown, mixed.core_seconds) == (3, 0, 20.0)
     assert forecast(cells("new", 3), set(), costs).unknown == 3, "other plans' times say nothing about this one"
+    guess = forecast(cells("new", 3), set(), costs, otherwise=2.0)
+    assert (guess.guessed, guess.unknown, guess.core_seconds) == (3, 0, 6.0)
 
 
 def test_an_unknown_engine_and_a_stray_address_are_refused() -> None:
@@ -90,4 +92,4 @@ def test_before_anything_was_run_shipped_times_are_used_and_said_to_be(
     assert told.exit_code == 0 and expected in told.output and "when this version was made" in told.output
     assert estimate.prior("honesty/full/fault: no such arm") is None
     shortened = CliRunner().invoke(app, ["0", "--budget", "smoke", "--store", str(tmp_path)])
-    assert "an unknown time" in shortened.output, "a quick cell says nothing about a shortened one"
+    assert "a guess" in shortened.output, "a quick cell says nothing about a shortened one"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,12 +48,19 @@ def test_a_warned_script_stops_its_driver_cleanly_and_ends_with_its_code(tmp_pat
     tools, environment = _machine(tmp_path)
     driver = '#!/bin/bash\ntrap "/bin/sleep 0.3; exit 5" TERM\necho up >> "$LOG"\nwhile :; do /bin/sleep 0.05; done\n'
     (tools / "assay").write_text(driver)
-    with subprocess.Popen(["bash", str(SCRIPT), "1"], env=environment) as job:
-        limit = time.monotonic() + 60
-        while "up" not in _lines(tmp_path / "log") and time.monotonic() < limit:
-            time.sleep(0.02)
-        job.send_signal(signal.SIGINT)
-        assert job.wait(timeout=60) == 5
+    # A shell cannot trap what it was told to ignore, and tests started in the background are told to ignore SIGINT.
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    command = ["bash", str(SCRIPT), "1"]
+    with subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=hears) as job:
+        try:
+            limit = time.monotonic() + 60
+            while "up" not in _lines(tmp_path / "log") and time.monotonic() < limit:
+                time.sleep(0.02)
+            job.send_signal(signal.SIGINT)
+            assert job.wait(timeout=60) == 5
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this system")

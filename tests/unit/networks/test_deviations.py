@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -143,3 +145,35 @@ def test_the_general_road_agrees_with_the_written_out_kernel():
         ours = model.deviate(clamped, free, nudge, sweeps=40).value
     for layer, (a, b) in enumerate(zip(plain, ours, strict=True)):
         torch.testing.assert_close(a, b * model.gamma ** (1 - layer), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("change", [{}, {"attention": False}, {"layers": 3, "gamma": 0.25}], ids=str)
+def test_the_written_out_derivative_of_attention_is_that_of_forward_mode(change, dtype):
+    options = {"length": 4, "width": 8, "heads": 2, "classes": 10, "gamma": 0.1, "seed": 0, **change}
+    model = EnergyAttention(5, **options).double()
+    beta = torch.tensor([0.3, -0.2], dtype=torch.float64).repeat_interleave(len(TOKENS)).to(dtype)
+    nudge = Nudge(beta * (1j if dtype.is_complex else 1), TOKENS.repeat(2, 1))
+    with torch.no_grad():
+        clamped = model.clamp(TOKENS)
+        free = model.relax(clamped, None, sweeps=20).value
+        ours = model.deviate(clamped, free, nudge, sweeps=6, order=4).value
+        plain = deviate(model, clamped, free, nudge, sweeps=6, order=4).value
+    for a, b in zip(ours, plain, strict=True):
+        assert float(b.abs().max()) > 1e-4
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-15)
+
+
+def test_attention_with_another_sweep_has_its_derivative():
+    class Damped(EnergyAttention):
+        def sweep(self, clamped, state, nudge=None):
+            return tuple((old + new) / 2 for old, new in zip(state, super().sweep(clamped, state, nudge), strict=True))
+
+    model = Damped(5, length=4, width=8, heads=2, classes=10, gamma=0.1, seed=0).double()
+    nudge = Nudge(torch.full((len(TOKENS),), 0.3, dtype=torch.float64), TOKENS)
+    with torch.no_grad():
+        clamped = model.clamp(TOKENS)
+        free = model.relax(clamped, None, sweeps=60).value
+        ours, plain = (f(clamped, free, nudge, sweeps=3).value for f in (model.deviate, partial(deviate, model)))
+    for a, b in zip(ours, plain, strict=True):
+        torch.testing.assert_close(a, b)

@@ -219,6 +219,17 @@ def test_a_cell_of_track_22_compares_every_quantity() -> None:
     assert record["verdict"] == "PASS" and record["compared"] == 168 and record["strong"]
 
 
+def test_kernels_of_track_22_are_judged_in_company_as_alone() -> None:
+    body = golden_reference.GoldenReference()
+    arms = ("control: stale cache of the input", "deviations", "fast", "control: one sweep short", "eager")
+    trials = [Trial(arm, 43, "smoke") for arm in arms]
+    assert len({body.siblings(trial) for trial in trials}) == 1
+    together = body.measure_together(trials)
+    for trial, record in list(zip(trials, together, strict=True))[1:4]:
+        assert body.measure(trial) == record
+    assert [record["verdict"] for record in together] == ["FAIL", "PASS", "PASS", "FAIL", "PASS"]
+
+
 @pytest.mark.slow
 def test_the_four_tracks_run_end_to_end(tmp_path: object) -> None:
     from assay.studies.verification import verify

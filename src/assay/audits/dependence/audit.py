@@ -29,7 +29,7 @@ from assay.audits.dependence.special import accumulated, decoded
 from assay.errors import NotPassed, expected
 from assay.learning.subjects import subject_of
 from assay.probe.containment import attempt
-from assay.probe.copies import untouched_random_state
+from assay.probe.copies import room_to_compile, untouched_random_state
 from assay.probe.subject import Probe, prepare_probe
 from assay.probe.values import is_continuous
 from assay.results import Finding
@@ -88,7 +88,7 @@ def audit_dependence(
         raise expected("a declaration such as dep.causal()", given=repr(depends), do="see docs/guides/dependence.md")
     started = time.perf_counter()
     model, sample = subject_of(model, sample, seed=seed, device=device)
-    with untouched_random_state():
+    with untouched_random_state(), room_to_compile():
         probe = prepare_probe(model, sample, seed=seed, inputs=INPUTS, call=call)
         facts = Facts(probe, depends, name or type(model).__name__)
         measure(facts)

@@ -26,7 +26,7 @@ def pattern(pairs: list[tuple[float, int, int]]) -> tuple[Pattern, int]:
 
 def advice(facts: Facts, seen: tuple[Pattern, int]) -> tuple[str, str]:
     """The likely cause and the fix, from the declaration, the shape of the leak and the class of the module."""
-    where = facts.place.where if facts.place is not None else "the model"
+    where = "the model" if facts.place is None else facts.place.module or "the model's own code"
     kind = facts.place.kind.lower() if facts.place is not None else ""
     by_gradient = facts.gradient is not None and facts.gradient[0] > facts.gradient_limit
     leaks = by_gradient or any(m.leaks for m in facts.movements)

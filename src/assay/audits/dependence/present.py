@@ -51,9 +51,8 @@ def _checks(facts: Facts) -> list[Check]:
     for movement in facts.movements:
         verdict = Verdict.FAIL if movement.leaks else Verdict.PASS
         label = "LEAK" if movement.leaks else "EXACT" if movement.largest == 0 else "ROUNDING"
-        checks.append(
-            Check(name=f"{movement.label}: {movement.output}", verdict=verdict, reason=movement.why, label=label)
-        )
+        name = f"{movement.label}: {_named(facts, movement.output)}"
+        checks.append(Check(name=name, verdict=verdict, reason=movement.why, label=label))
     if facts.gradient is not None:
         share, name = facts.gradient
         bad = not share <= facts.gradient_limit
@@ -87,6 +86,11 @@ def _worst(facts: Facts) -> Movement | None:
     return max(leaking, key=lambda m: m.relative, default=None)
 
 
+def _named(facts: Facts, output: str) -> str:
+    """An output by a word: "0" or "logits" alone says too little; gradients of weights have theirs."""
+    return f"output {output}" if output != "output" and output in facts.probe.output_names else output
+
+
 def _reason(facts: Facts, verdict: Verdict) -> str:
     worst = _worst(facts)
     if facts.stochastic:
@@ -101,7 +105,7 @@ def _reason(facts: Facts, verdict: Verdict) -> str:
     leaks = [m for m in facts.movements if m.leaks]
     if leaks and worst is not None:
         where = f"; first at {facts.place.where}" if facts.place is not None else ""
-        return f"{worst.output} {worst.why} ({worst.label}, {worst.relative:.2g} of its spread){where}"
+        return f"{_named(facts, worst.output)} {worst.why} ({worst.label}, {worst.relative:.2g} of its spread){where}"
     if facts.blind:
         return facts.blind
     assert facts.gradient is not None

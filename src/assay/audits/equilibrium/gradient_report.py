@@ -27,7 +27,7 @@ def measurements(
         Measurement(
             name="largest relative error",
             value=worst.error,
-            n=len(rows),
+            n=len(rows), of="parameters",
             region=Region(high=limit),
             note=f"over parameters; the largest is {worst.name}",
         ),
@@ -46,7 +46,10 @@ def measurements(
         note = (
             "log-log, above the rounding floor" if trend.slope is not None else "every point is at the rounding floor"
         )
-        numbers.append(Measurement(name="slope of the error in beta", value=trend.slope, n=len(trend.betas), note=note))
+        steps = len(trend.betas)
+        numbers.append(
+            Measurement(name="slope of the error in beta", value=trend.slope, n=steps, of="nudges", note=note)
+        )
     return tuple(numbers)
 
 

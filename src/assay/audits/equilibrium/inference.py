@@ -237,7 +237,7 @@ def _measurements(stands: Sequence[Stand], n: int) -> tuple[Measurement, ...]:
     if distance is not None:
         rows.append(Measurement(name="way the states have still to go", value=distance, unit="share", n=n,
                                 note="|s - s*| / |s_0 - s*|, worst layer"))
-    return tuple(rows)
+    return tuple(row.model_copy(update={"of": "inputs"}) for row in rows)
 
 
 def _table(stands: Sequence[Stand]) -> Table:

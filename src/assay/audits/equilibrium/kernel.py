@@ -197,7 +197,8 @@ def _measurements(compared: Sequence[Comparison]) -> tuple[Measurement, ...]:
         for name, part in (("state", "states"), ("gradient", "gradient")):
             errors = [c.error for c in compared if c.precision == precision and part in c.quantity]
             if errors:
-                numbers.append(Measurement(name=f"largest {name} error, {precision}", value=max(errors), n=len(errors)))
+                numbers.append(Measurement(name=f"largest {name} error, {precision}", value=max(errors), n=len(errors),
+                                           of="comparisons"))
     return tuple(numbers)
 
 
@@ -233,18 +234,25 @@ def _gradient_table(compared: Sequence[Comparison]) -> Table:
 
 
 def _step_figure(steps: dict[str, list[float]], compared: Sequence[Comparison]) -> Figure:
-    series = tuple(
-        Series(name=name, x=tuple(float(i) for i in range(len(values))), y=tuple(values))
-        for name, values in steps.items()
-        if values and all(map(math.isfinite, values))
-    )
+    drawn = {name: values for name, values in steps.items() if values and all(map(math.isfinite, values))}
+    series = []
+    for precision in dict.fromkeys(c.precision for c in compared):
+        mine = [values for name, values in drawn.items() if name.endswith(precision)]
+        if not mine:
+            continue
+        # One line per problem would be sixteen on top of each other: the worst of them, over the range of all.
+        ranges = [sorted(values[k] for values in mine if k < len(values)) for k in range(max(map(len, mine)))]
+        series.append(Series(
+            name=f"{precision}, worst of {len(mine)} problems", x=tuple(map(float, range(len(ranges)))),
+            y=tuple(r[-1] for r in ranges), low=tuple(r[0] for r in ranges), high=tuple(r[-1] for r in ranges),
+        ))  # fmt: skip
     limits = {
         precision: max(c.allowed for c in compared if c.precision == precision and c.quantity == "free states")
         for precision in dict.fromkeys(c.precision for c in compared)
     }
     return Figure(
         key="difference-by-step", question="Do kernel and reference drift apart?", x_label="sweep",
-        y_label="largest difference of a unit", y_scale="log", series=series,
+        y_label="largest difference of a unit", y_scale="log", series=tuple(series),
         references=tuple(Reference(value=v, label=f"allowed in {p}") for p, v in limits.items()),
     )  # fmt: skip
 

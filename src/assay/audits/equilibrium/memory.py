@@ -106,9 +106,13 @@ def audit_memory(
         ),
         headline=decision.measurement.name,
         measurements=(
-            decision.measurement.model_copy(update={"n": len(counts), "region": Region(high=limit)}),
-            Measurement(name="bytes per further sweep", value=ours.per_sweep, unit="B", n=len(counts)),
-            Measurement(name="bytes per further sweep, backprop", value=theirs.per_sweep, unit="B", n=len(counts)),
+            decision.measurement.model_copy(
+                update={"n": len(counts), "of": "numbers of sweeps", "region": Region(high=round(100 * limit, 10))}
+            ),
+            *(
+                Measurement(name=name, value=curve.per_sweep, unit="B", n=len(counts), of="numbers of sweeps")
+                for name, curve in (("bytes per further sweep", ours), ("bytes per further sweep, backprop", theirs))
+            ),
             *_beside_backprop(ours, plain, by_depth),
         ),
         tables=(_sweep_table(ours, theirs), *_depth_tables(by_depth, counts[0])),

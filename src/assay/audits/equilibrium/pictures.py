@@ -69,7 +69,7 @@ def relaxation_figures(model: nn.Module, x: Tensor, y: Tensor, rule: Rule) -> tu
     finite = [e for part in energies for e in part]
     if not all(map(math.isfinite, [*residuals[0], *residuals[1], *finite])):
         return ()
-    switch = (Reference(value=first + 0.5, label=f"beta = {beta:g}", axis="x"),)
+    switch = (Reference(value=first + 0.5, label=f"nudged (beta = {beta:g}) from sweep", axis="x"),)
     parts = (("free", steps[:first]), ("nudged", steps[first:]))
     return tuple(
         Figure(

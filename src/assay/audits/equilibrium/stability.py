@@ -79,7 +79,10 @@ def audit_stability(
             kind="deterministic", n=len(x), controls_separated=all(control.separated for control in controls)
         ),
         headline=decision.measurement.name,
-        measurements=(decision.measurement, *_measurements(found, bound, settled, rate, path)),
+        measurements=(
+            decision.measurement.model_copy(update={"n": len(x), "of": "inputs"}),
+            *_measurements(found, bound, settled, rate, path),
+        ),
         tables=(_table(found, bound, limit),),
         figures=(_residual_figure(path), _bound_figure(found, bound, limit)),
         checks=(
@@ -161,12 +164,14 @@ def _measurements(
             Measurement(
                 name="certified on these inputs", value=max(bound.rows), n=n, source="derived", note=bound.method
             ),
-            Measurement(name="certified for every input", value=bound.everywhere, source="derived", note=bound.method),
+            Measurement(
+                name="certified for every input", value=bound.everywhere, n=n, source="derived", note=bound.method
+            ),
         ]
     numbers.append(
         Measurement(name="contraction rate", value=rate, n=n, note="of the slowest input, from its residuals")
     )
-    return tuple(numbers)
+    return tuple(one.model_copy(update={"of": "inputs"}) for one in numbers)
 
 
 def _table(found: Attack, bound: Certificate | None, limit: float) -> Table:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,11 +16,11 @@ from assay.audits.same import present
 from assay.audits.same.judge import Comparison, Truth, compare
 from assay.audits.same.locate import first_difference, traced
 from assay.audits.same.quantities import Call, Quantities, Question, Wrapped, counterparts
-from assay.errors import InputError, NotPassed, expected
+from assay.errors import InputError, NotPassed, expected, unknown
 from assay.learning.resolve import is_path
 from assay.learning.subjects import as_module, subject_of
 from assay.probe.containment import attempt
-from assay.probe.copies import duplicate, native_dtype, untouched_random_state
+from assay.probe.copies import duplicate, native_dtype, room_to_compile, untouched_random_state
 from assay.probe.subject import check_inputs, drawn, input_names
 from assay.results import Finding
 from assay.seeding import torch_generator
@@ -40,6 +41,7 @@ class Facts:
     seed: int
     dtype: torch.dtype
     budget: float | None
+    without: tuple[str, ...] = ()
     compared: list[Comparison] = field(default_factory=list)
     truth: Truth | None = None
     found: Quantities = field(default_factory=dict)
@@ -47,6 +49,8 @@ class Facts:
     notes: list[str] = field(default_factory=list)
     wrong: dict[str, str] = field(default_factory=dict)
     """What is wrong apart from numbers: a dtype, a crash, noise."""
+    lacking: dict[str, str] = field(default_factory=dict)
+    """What the candidate has not, or raises at beyond inputs like the sample: what can be compared may agree."""
     module: str | None = None
     high_problem: str = ""
 
@@ -61,6 +65,7 @@ def audit_same(
     gradients: bool = True,
     call: Call | None = None,
     parameters: Mapping[str, str] | None = None,
+    without: Iterable[str] = (),
     device: str | None = None,
     name: str | None = None,
 ) -> Finding:
@@ -69,7 +74,9 @@ def audit_same(
     The reference in float64 is the truth; the candidate may be off by a derived multiple of what the working precision
     does to the reference itself, so a more accurate candidate passes and no tolerance is chosen. ``budget`` is the
     relative error you accept of an approximation instead. ``parameters`` maps names of the candidate to those of the
-    reference where they differ. Both are compared in the mode they are in, and left exactly as they were found.
+    reference where they differ; ``without`` names what the candidate does not claim (``"no row"``, ``"one row"``,
+    ``"second derivatives"``, ...), and the finding repeats it. Both are compared in the mode they are in, and left
+    exactly as they were found.
 
     It does not show that they agree on inputs unlike the sample.
 
@@ -80,12 +87,13 @@ def audit_same(
     """
     if budget is not None and not 0 < budget < 1:
         raise InputError(f"expected 0 < budget < 1 (a relative error) or None; given {budget}")
+    unclaimed = _known(without)
     started = time.perf_counter()
     first, sample = subject_of(_module(reference, seed), sample, device=device)
     (second,) = subject_of(_module(candidate, seed), device=device)
-    with untouched_random_state():
-        facts = _measure(first, second, sample, seed=seed, budget=budget,
-                         gradients=gradients, call=call, given=parameters, name=name)  # fmt: skip
+    with untouched_random_state(), room_to_compile():
+        facts = _measure(first, second, sample, seed=seed, budget=budget, gradients=gradients, call=call,
+                         given=parameters, without=unclaimed, name=name)  # fmt: skip
         finding = present.summarise(facts)
     return finding.model_copy(update={"seconds": time.perf_counter() - started})
 
@@ -97,6 +105,14 @@ def assert_same(reference: Any, candidate: Any, sample: Any, **options: Any) -> 
     if finding.passed:
         return finding
     raise NotSame(f"{finding.subject}: {finding.verdict}: {finding.reason}", finding)
+
+
+def _known(without: Iterable[str]) -> tuple[str, ...]:
+    given = (without,) if isinstance(without, str) else tuple(without)
+    for part in given:
+        if part not in at.PARTS:
+            raise InputError(unknown("part of without=", part, at.PARTS))
+    return given
 
 
 def _module(given: Any, seed: int) -> nn.Module:
@@ -120,7 +136,7 @@ class _Models:
 
 def _measure(
     reference: nn.Module, candidate: nn.Module, sample: Any, *, seed: int, budget: float | None, gradients: bool,
-    call: Call | None, given: Mapping[str, str] | None, name: str | None,
+    call: Call | None, given: Mapping[str, str] | None, without: tuple[str, ...], name: str | None,
 ) -> Facts:  # fmt: skip
     template, cases = drawn(sample, INPUTS, seed)
     names = input_names(reference, template)
@@ -128,15 +144,17 @@ def _measure(
     leaves = cases[0]
     dtype = native_dtype(reference, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
     subject = name or f"{_said(candidate)} against {_said(reference)}"
-    facts = Facts(subject, seed, dtype, budget)
-    question = Question(template, tuple(names), call, seed, gradients)
+    facts = Facts(subject, seed, dtype, budget, without)
+    question = Question(template, tuple(names), call, seed, (1 if at.SECOND in without else 2) if gradients else 0)
     models = _copies(facts, reference, candidate, dtype, seed)
     same = counterparts(reference, candidate, given)
     noise = torch_generator(seed, "noise").get_state()
 
-    def ask(model: nn.Module, inputs: list[Any], kind: torch.dtype | None, **how: Any) -> Quantities:
+    def ask(
+        model: nn.Module, inputs: list[Any], kind: torch.dtype | None, *, order: int = 2, **how: Any
+    ) -> Quantities:
         torch.set_rng_state(noise)  # what draws noise (dropout) draws the same in every pass
-        return question.ask(model, inputs, kind, **how)
+        return replace(question, order=min(order, question.order)).ask(model, inputs, kind, **how)
 
     high = torch.float64 if not facts.high_problem else dtype
     ours: dict[str, str] = {}
@@ -152,6 +170,12 @@ def _measure(
     assert exact.value is not None
     truth = facts.truth = Truth(exact.value, rough.value, nudged)
     tried = attempt(lambda: ask(models.candidate, leaves, None, names=same, dtypes=theirs))
+    if tried.value is None and any(n.startswith("second") for n in truth.exact):
+        # That one number per row is an energy is our guess: gradients are asked for alone before anything is blamed.
+        first = attempt(lambda: ask(models.candidate, leaves, None, order=1, names=same, dtypes=theirs))
+        if first.value is not None:
+            facts.lacking[at.SECOND] = f"the candidate raises {tried.problem}, the reference does not"
+            tried, question = first, replace(question, order=1)
     if tried.value is None:
         facts.wrong["as given"] = f"the candidate raises {tried.problem}"
         return facts
@@ -194,7 +218,7 @@ def _missing_gradients(facts: Facts, candidate: nn.Module, asked: bool) -> None:
     if len(missing) == len(wanted) and any(p.requires_grad for p in candidate.parameters()):
         facts.wrong["gradients"] = "the output of the candidate has no gradient, that of the reference has"
     else:
-        facts.untested["gradients"] = f"the candidate has no {missing[0]}" + (
+        facts.lacking["gradients"] = f"the candidate has no {missing[0]}" + (
             f" (and {len(missing) - 1} more)" if len(missing) > 1 else "; give parameters={...}, or gradients=False"
         )
 
@@ -202,10 +226,12 @@ def _missing_gradients(facts: Facts, candidate: nn.Module, asked: bool) -> None:
 def _again(facts: Facts, question: Question, models: _Models, leaves: list[Any]) -> None:
     """The same call twice, and inputs in another order of memory."""
     assert facts.truth is not None
-    outputs = replace(question, gradients=False)
+    outputs = replace(question, order=0)
     only = Truth({k: v for k, v in facts.truth.exact.items() if k.startswith("output")}, facts.truth.rough,
                  facts.truth.nudged)  # fmt: skip
-    for condition, inputs in (("the same call again", leaves), ("non-contiguous inputs", at.non_contiguous(leaves))):
+    for condition, inputs in ((at.AGAIN, leaves), (at.STRIDED, at.non_contiguous(leaves))):
+        if condition in facts.without:
+            continue
         # No generator is set here: a candidate that draws noise is found by drawing other noise.
         tried = attempt(lambda inputs=inputs: outputs.ask(models.candidate, inputs, None))  # type: ignore[misc]
         if tried.value is None:
@@ -218,25 +244,33 @@ def _edges(
     facts: Facts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
     high: torch.dtype,
 ) -> None:  # fmt: skip
+    assert facts.truth is not None
     for condition, inputs in (
-        ("large, tiny and repeated rows", at.edges(leaves)),
-        ("one row", at.first_rows(leaves, 1)),
-        ("no row", at.first_rows(leaves, 0)),
+        (at.EXTREME, at.edges(leaves)),
+        (at.ONE_ROW, at.first_rows(leaves, 1)),
+        (at.NO_ROW, at.first_rows(leaves, 0)),
     ):
-        empty = condition == "no row"
-        truth = attempt(lambda inputs=inputs: ask(models.rough, inputs, None))  # type: ignore[misc]
+        if condition in facts.without:
+            continue
+        empty = condition == at.NO_ROW
+        truth = attempt(partial(ask, models.rough, inputs, None))
         if truth.value is None:
             facts.notes.append(f"The reference does not run with {condition}: nothing was asked there.")
             continue
-        found = attempt(lambda inputs=inputs: ask(models.candidate, inputs, None, names=same))  # type: ignore[misc]
+        found = attempt(partial(ask, models.candidate, inputs, None, names=same))
+        if found.value is None and empty:
+            forward = attempt(partial(ask, models.candidate, inputs, None, order=0, names=same))
+            if forward.value is not None:
+                # Gradients of no row are zeros that nothing is learned from: told, but no value is to blame.
+                facts.lacking[condition] = f"the backward pass of the candidate raises {found.problem}"
+                found = forward
         if found.value is None:
             facts.wrong[condition] = f"the candidate raises {found.problem}, the reference does not"
             continue
-        exact = truth if empty else attempt(lambda inputs=inputs: ask(models.exact, inputs, high))  # type: ignore[misc]
+        exact = truth if empty else attempt(partial(ask, models.exact, inputs, high))
         if exact.value is None:
             facts.untested[condition] = exact.problem
             continue
-        assert facts.truth is not None
         found_here = {k: v for k, v in found.value.items() if not k.startswith("buffer")}
         wanted = {k: v for k, v in exact.value.items() if not k.startswith("buffer")}
         # What one rounding of the inputs does was measured at the inputs as given; here it is taken in proportion.
@@ -259,12 +293,14 @@ def _after_a_step(
 ) -> None:  # fmt: skip
     """Both take the same step of training: a candidate that keeps old weights somewhere is found out."""
     assert facts.truth is not None
+    if at.AFTER_STEP in facts.without:
+        return
     new = at.step_weights(models.rough, facts.truth.rough)
     if not new:
         return
     candidate = attempt(lambda: duplicate(models.candidate, training=None))
     if candidate.value is None or not at.put(candidate.value, new, same):
-        facts.untested["after a step of training"] = candidate.problem or "weights of the candidate have no counterpart"
+        facts.untested[at.AFTER_STEP] = candidate.problem or "weights of the candidate have no counterpart"
         return
     stepped = candidate.value
     rough, exact = duplicate(models.rough, training=None), duplicate(models.exact, training=None)
@@ -274,13 +310,13 @@ def _after_a_step(
         lambda: (ask(exact, leaves, high), ask(rough, leaves, None), ask(stepped, leaves, None, names=same))
     )
     if tried.value is None:
-        facts.untested["after a step of training"] = tried.problem
+        facts.untested[at.AFTER_STEP] = tried.problem
         return
     truth, low, found = tried.value
     nudged = {k: v + (facts.truth.nudged[k] - facts.truth.exact[k]).abs() for k, v in truth.items()
               if k in facts.truth.exact and v.is_floating_point()}  # fmt: skip
     keep = {k: v for k, v in truth.items() if k in nudged and k in low and not k.startswith("buffer")}
-    facts.compared += compare("after a step of training", Truth(keep, low, nudged), found)
+    facts.compared += compare(at.AFTER_STEP, Truth(keep, low, nudged), found)
 
 
 def _locate(

@@ -11,6 +11,11 @@ from assay.audits.same.quantities import Quantities
 from assay.probe.values import is_continuous
 from assay.seeding import torch_generator
 
+AGAIN, STRIDED, AFTER_STEP = "the same call again", "non-contiguous inputs", "after a step of training"
+EXTREME, ONE_ROW, NO_ROW = "large, tiny and repeated rows", "one row", "no row"
+SECOND = "second derivatives"
+PARTS = (AGAIN, STRIDED, EXTREME, ONE_ROW, NO_ROW, AFTER_STEP, SECOND)
+"""What a candidate need not claim: the words of ``without``."""
 LARGE, TINY = 100.0, 0.01
 STEP = 0.01
 """A step of training moves each weight by this share of its norm, against the gradient."""

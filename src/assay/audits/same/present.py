@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from assay.audits.same.conditions import PARTS
 from assay.audits.same.judge import SAFETY, Comparison, compare
 from assay.results import Check, Control, Finding, Issue, Measurement, Region, Table, Verdict
 from assay.stats import binomial_interval
@@ -27,8 +28,7 @@ def summarise(facts: Facts) -> Finding:
     return Finding(
         subject=facts.name,
         name="same",
-        claim="the candidate computes what the reference computes, " + (
-            "up to rounding" if facts.budget is None else f"to a relative error of {facts.budget:g}"),
+        claim=_claim(facts),
         verdict=verdict,
         reason=_reason(facts, verdict),
         key_finding=issues[0].cause if issues else "",
@@ -39,10 +39,22 @@ def summarise(facts: Facts) -> Finding:
         controls=controls,
         issues=issues,
         limitations=_limitations(facts),
-        improvements=tuple(issue.fix for issue in issues),
+        improvements=(*(issue.fix for issue in issues), *_declarations(facts)),
         varied=("inputs", "edge inputs", "weights"),
         seeds=(facts.seed,),
     )  # fmt: skip
+
+
+def _claim(facts: Facts) -> str:
+    how = "up to rounding" if facts.budget is None else f"to a relative error of {facts.budget:g}"
+    left_out = f"; nothing is claimed of: {', '.join(facts.without)}" if facts.without else ""
+    return f"the candidate computes what the reference computes, {how}{left_out}"
+
+
+def _declarations(facts: Facts) -> tuple[str, ...]:
+    """How to say that a candidate does not claim what it raises at."""
+    parts = [part for part in (*facts.lacking, *facts.wrong) if part in PARTS]
+    return (f"if nothing is claimed there, say so: without={parts!r}",) if parts else ()
 
 
 def worst(facts: Facts) -> Comparison | None:
@@ -70,6 +82,8 @@ def _checks(facts: Facts) -> list[Check]:
             verdict = Verdict.FAIL if bad else Verdict.PASS
             checks.append(Check(name=f"{condition}: {kind}s", verdict=verdict, reason=reason, label=label))
     checks += [Check(name=part, verdict=Verdict.FAIL, reason=why, label="WRONG") for part, why in facts.wrong.items()]
+    checks += [Check(name=part, verdict=Verdict.PARTIAL, reason=why, label="LACKING")
+               for part, why in facts.lacking.items()]  # fmt: skip
     blind = _blind(facts)
     if blind:
         checks.append(Check(name="every comparison could have failed", verdict=Verdict.INCONCLUSIVE, reason=blind))
@@ -101,7 +115,7 @@ def _verdict(facts: Facts, checks: list[Check]) -> Verdict:
         return Verdict.INCONCLUSIVE
     if any(check.verdict is Verdict.FAIL for check in checks):
         return Verdict.FAIL
-    if "gradients" in facts.untested:
+    if facts.lacking:
         return Verdict.PARTIAL
     return Verdict.PASS
 
@@ -111,7 +125,8 @@ def _reason(facts: Facts, verdict: Verdict) -> str:
     if verdict is Verdict.INCONCLUSIVE:
         return _blind(facts)
     if verdict is Verdict.PARTIAL:
-        return f"outputs agree; gradients were not tested: {facts.untested['gradients']}"
+        lacking = "; ".join(f"{part}: {why}" for part, why in facts.lacking.items())
+        return f"all {len(facts.compared)} comparisons agree, but not everything could be compared; {lacking}"
     if verdict is Verdict.PASS:
         assert top is not None
         return f"{len(facts.compared)} comparisons; {_told(top)}"
@@ -191,10 +206,15 @@ def _controls(facts: Facts) -> tuple[Control, ...]:
 
 def _issues(facts: Facts) -> tuple[Issue, ...]:
     failed = [c for c in facts.compared if _failed(facts, c)]
-    location = facts.module or "outputs only: the two do not share module names"
+    location = facts.module or "outputs only: the two have no modules of the same names inside"
     cause, fix = _advice(facts, failed)
-    title = "The candidate does not compute what the reference computes"
+    title = "The candidate does not compute what the reference computes" if failed else _title(facts)
     return (Issue(title=title, location=location, severity="high", cause=cause, fix=fix, script=SCRIPT),)
+
+
+def _title(facts: Facts) -> str:
+    raises = any(part != "dtype" and part != "gradients" for part in facts.wrong)
+    return "The candidate raises where the reference does not" if raises else "The candidate answers in another form"
 
 
 SCRIPT = """import torch, copy
@@ -209,7 +229,8 @@ def _advice(facts: Facts, failed: list[Comparison]) -> tuple[str, str]:
     where = facts.module or "the candidate"
     if not failed:
         part, why = next(iter(facts.wrong.items()))
-        return f"{part}: {why}", "make the candidate accept and return what the reference does"
+        alone = "; gradients=False compares outputs alone" if part == "as given" else ""
+        return f"{part}: {why}", f"make the candidate accept and return what the reference does{alone}"
     conditions, kinds = {c.condition for c in failed}, {c.quantity.split(" ")[0] for c in failed}
     if conditions == {"the same call again"}:
         return f"{where} draws noise or keeps state between calls", "put it into evaluation mode; drop the state"
@@ -229,14 +250,16 @@ def _advice(facts: Facts, failed: list[Comparison]) -> tuple[str, str]:
                 "compare it with torch.autograd.gradcheck; look for a detach or a custom backward")
     if kinds == {"buffer"}:
         return f"{where} updates buffers in another way", "look at running statistics and the mode of norms"
-    return f"{where} computes something else in its forward pass", "compare this module alone, on its inputs here"
+    alone = "compare this module alone, on its inputs here" if facts.module else (
+        "give both the same names of modules, and the first one that differs is named")  # fmt: skip
+    return f"{where} computes something else in its forward pass", alone
 
 
 def _limitations(facts: Facts) -> tuple[str, ...]:
     lines = ["Only inputs like the sample, and a few at its edges, were tried.", *facts.notes]
     if facts.high_problem:
         lines.append(f"The reference has no float64 run ({facts.high_problem}): its rounding is an estimate.")
-    lines += [f"{part} was not tested: {why}" for part, why in facts.untested.items() if part != "gradients"]
+    lines += [f"{part} was not tested: {why}" for part, why in facts.untested.items()]
     if facts.dtype == torch.float64:
         lines.append("The reference is in float64 already: rounding is estimated by moving inputs and weights.")
     return tuple(lines)

@@ -40,7 +40,8 @@ class Question:
     input_names: tuple[str, ...]
     call: Call | None
     seed: int
-    gradients: bool
+    order: int
+    """The highest derivative asked for: 0 outputs, 1 gradients, 2 those of forces too where the output is an energy."""
 
     def ask(
         self,
@@ -60,7 +61,7 @@ class Question:
             if dtypes is not None:
                 dtypes.update({name: str(y.dtype) for name, y in outputs})
             found = {f"output {name}" if name != "output" else "output": exact(y) for name, y in outputs}
-            if self.gradients:
+            if self.order:
                 found |= self._gradients(model, fed, outputs, names)
         for name, buffer in model.named_buffers():
             found[f"buffer {(names or {}).get(name, name)}"] = exact(buffer)
@@ -72,7 +73,7 @@ class Question:
         # clone keeps strides: a non-contiguous input stays one.
         fed = leaf.detach().clone(memory_format=torch.preserve_format)
         fed = (fed if dtype is None else cast(fed, dtype)).to(device_of(model))
-        return fed.requires_grad_(True) if self.gradients and is_continuous(fed) else fed
+        return fed.requires_grad_(True) if self.order and is_continuous(fed) else fed
 
     def _gradients(
         self, model: nn.Module, fed: list[Any], outputs: list[tuple[str, Tensor]], names: Mapping[str, str] | None
@@ -90,7 +91,7 @@ class Question:
         sources = [*inputs.values(), *weights.values()]
         total = torch.stack([term.real if term.is_complex() else term for term in terms]).sum()
         rows = max((len(x) for x in inputs.values() if x.ndim), default=1)
-        energy = len(outputs) == 1 and bool(inputs) and outputs[0][1].numel() <= rows
+        energy = self.order > 1 and len(outputs) == 1 and bool(inputs) and 0 < outputs[0][1].numel() <= rows
         found = torch.autograd.grad(total, sources, allow_unused=True, create_graph=energy)
         labels = [f"gradient by {n}" for n in inputs] + [f"gradient by {n}" for n in weights]
         result = {n: _or_zero(g, x) for n, g, x in zip(labels, found, sources, strict=True)}

@@ -219,12 +219,7 @@ def _gradients(facts: Facts) -> list[Check]:
         outcome = Verdict.PARTIAL if latent else Verdict.FAIL
         found.append(Check(name=title, verdict=outcome, reason=f"{text}; {LATENT}" if latent else text, label="BROKEN"))
     for one in facts.backward.differences:
-        label: Label = "BROKEN" if one.broken else "APPROXIMATE" if one.wrong else "EXACT"
-        note = f" ({one.note})" if one.note else ""
-        who = f" by {', '.join(one.names[:3])}" if one.names else ""
-        pair = f"autograd{who} and finite differences" if one.of_autograd else "the two sides"
-        text = f"{pair} differ by {one.relative:.2g} in {one.mismatches} of {one.directions} directions{note}"
-        found.append(_labelled(f"finite differences: {one.what}", label, text))
+        found.append(_labelled(f"finite differences: {one.what}", one.label, one.reason))
     return found
 
 

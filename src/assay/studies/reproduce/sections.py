@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay import stats
-from assay.results import Verdict
 from assay.studies.reproduce.compare import compare, correct_rows
 from assay.studies.reproduce.published import FIGURES, LADDER_CLIMB, PUBLISHED_VERDICTS
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from assay.audits.credit.depth import Utility
 
 Arms = Mapping[str, Mapping[int, Mapping[str, Any]]]
-WORDS = {Verdict.PASS: "yes", Verdict.FAIL: "**no**", Verdict.INCONCLUSIVE: "undecided", None: "not run"}
 BLOCKS = 4
 
 
@@ -154,7 +152,7 @@ def _same_verdict(source: tuple[str, str] | None, ours: Sequence[tuple[str, str]
 
 def _published(arm: str, quantity: str, runs: Mapping[int, Mapping[str, Any]]) -> str:
     figures = [f for f in FIGURES if f.arm == arm and f.quantity == quantity and f.epochs == _epochs(runs)]
-    return "; ".join(f"{f.value:g} ({WORDS[compare(f, runs).verdict]})" for f in figures)
+    return "; ".join(f"{f.value:g} ({compare(f, runs).word})" for f in figures)
 
 
 def _epochs(runs: Mapping[int, Mapping[str, Any]]) -> int:

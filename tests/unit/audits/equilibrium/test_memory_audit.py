@@ -52,7 +52,9 @@ def test_the_meter_sees_what_backward_keeps() -> None:
 def test_equilibrium_propagation_is_flat_and_backprop_is_not() -> None:
     flat = audit_memory(model(), X, Y, rule=EqProp(), sweeps=(20, 200), depths=(1,))
     assert flat.verdict is Verdict.PASS, flat.reason
-    assert flat.measurement("growth of the peak").value <= 0.05
+    growth = flat.measurement("growth of the peak")
+    assert growth.value <= 0.05
+    assert growth.unit == "%" and growth.region is not None and growth.region.high == 5.0, "the limit in the same unit"
     assert all(control.separated for control in flat.controls)
     assert {table.title for table in flat.tables} >= {"Peak memory against the number of sweeps"}
     growing = audit_memory(model(), X, Y, rule=Backprop(), sweeps=(5, 20), depths=(1,))

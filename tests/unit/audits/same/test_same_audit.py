@@ -102,6 +102,121 @@ def test_a_more_accurate_candidate_passes_and_a_half_precision_one_does_not() ->
     assert fine.passed and rough.verdict is Verdict.FAIL
 
 
+class Picky(torch.autograd.Function):
+    """The identity; what ``backward`` raises at is decided by the rows of the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: int) -> Tensor:
+        ctx.rows = rows
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        if len(gradient) <= ctx.rows:
+            raise AssertionError("expected size 3==3, stride 1==9")
+        return gradient, None
+
+
+class Choosy(nn.Module):
+    """A net whose backward pass raises with at most so many rows, as that of compiled code can with none."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.net, self.rows = net(), rows
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Picky.apply(self.net(x), self.rows)
+
+
+@pytest.mark.parametrize(("rows", "verdict"), [(-1, "PASS"), (0, "PARTIAL"), (1, "FAIL"), (9, "FAIL")])
+def test_a_backward_pass_that_raises_on_an_empty_batch_is_told_and_one_that_raises_on_rows_fails(
+    rows: int, verdict: str
+) -> None:
+    finding = assay.audit_same(Choosy(-1), Choosy(rows), X)
+    assert finding.verdict == verdict, finding.reason
+    if verdict == "PARTIAL":
+        assert "no row" in finding.reason and "AssertionError" in finding.reason
+        assert next(c for c in finding.checks if c.name == "no row").verdict is Verdict.PARTIAL
+        with pytest.raises(AssertionError, match="no row"):
+            assay.assert_same(Choosy(-1), Choosy(rows), X)
+    if verdict == "FAIL":
+        assert finding.issues[0].title == "The candidate raises where the reference does not"
+
+
+def test_what_a_candidate_does_not_claim_is_not_asked_and_stands_in_the_claim() -> None:
+    calls: list[int] = []
+
+    def fixed(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return net()(x)
+
+    finding = assay.audit_same(net(), fixed, X, gradients=False, without=["no row", "one row"])
+    assert finding.passed and set(calls) == {9} and "no row, one row" in finding.claim
+    assert assay.audit_same(Choosy(-1), Choosy(0), X, without="no row").passed
+    with pytest.raises(InputError, match="did you mean 'no row'"):
+        assay.audit_same(net(), net(), X, without=["no rows"])
+
+
+class Refuses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        raise RuntimeError("does not support double backward")
+
+
+class Once(Steep):
+    """tanh with its derivative, and none behind that."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return Refuses.apply(g * (1 - x.tanh().square()))
+
+
+def test_an_energy_that_can_be_derived_only_once_is_partial_and_a_wrong_second_derivative_fails() -> None:
+    class Energy(nn.Module):
+        def __init__(self, kind: str) -> None:
+            super().__init__()
+            self.first, self.kind = net(), kind
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            if self.kind == "second":  # the same value and slope, another curvature
+                y = y.tanh() + (y - y.detach()).square()
+            return (Once.apply(y) if self.kind == "once" else y if self.kind == "second" else y.tanh()).sum(-1)
+
+    once = assay.audit_same(Energy(""), Energy("once"), X)
+    assert once.verdict is Verdict.PARTIAL and "second derivatives" in once.reason, once.reason
+    assert "as given: gradients" in {c.name for c in once.checks}, "first derivatives were compared"
+    assert assay.audit_same(Energy(""), Energy("once"), X, without=["second derivatives"]).passed
+    wrong = assay.audit_same(Energy(""), Energy("second"), X)
+    assert wrong.verdict is Verdict.FAIL and "second derivative" in wrong.reason
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_candidate_is_run_compiled_at_every_shape() -> None:
+    """A Sequential shares its code with all others of the process, so the limit of eight is soon met."""
+    ran: list[int] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        def run(*args: Any) -> Any:
+            ran.append(1)
+            return graph(*args)
+
+        return run
+
+    torch._dynamo.reset()
+    for width in range(2, 8):
+        torch.compile(nn.Sequential(nn.Linear(6, width)), backend=backend)(X)
+    ran.clear()
+    assert assay.audit_same(net(), torch.compile(net(), backend=backend), X).passed
+    assert len(ran) >= 7, "as given, again, strided, extreme, one row, no row, after a step"
+
+
 def test_a_budget_accepts_an_approximation_and_tells_how_often_decisions_agree() -> None:
     model = net()
     coarse = copy.deepcopy(model)

@@ -34,6 +34,12 @@ class InProcess:
             yield [CellResult(cell, record, failure, 0.1)]
 
 
+@pytest.fixture(scope="session")
+def in_process() -> type[InProcess]:
+    """For fixtures that outlive a test."""
+    return InProcess
+
+
 @pytest.fixture
 def here() -> InProcess:
     return InProcess()

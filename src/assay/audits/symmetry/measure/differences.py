@@ -14,6 +14,7 @@ from torch import Tensor
 
 from assay.audits.symmetry.measure.gradients import forward_with_grad, inner
 from assay.audits.symmetry.measure.quotients import Quotient, quotient
+from assay.audits.symmetry.measure.tolerance import Label
 from assay.audits.symmetry.subject import Subject
 from assay.probe.noise import normal
 from assay.probe.subject import Leaves
@@ -21,6 +22,8 @@ from assay.probe.values import exact, exact_spread, is_continuous
 from assay.seeding import torch_generator
 
 DIRECTIONS = 5
+RESOLUTION = torch.finfo(torch.float64).eps ** (1 / 3)
+"""What a central difference in float64 resolves at its best step: truncation and rounding both cost about this."""
 ASIDE = 1e-3
 """How far a second point lies from an input at which the function has a kink, in spreads of the input."""
 
@@ -49,6 +52,26 @@ class DifferenceTest:
     def broken(self) -> bool:
         """It is wrong by more than the budget allows."""
         return self.wrong and not (self.budget is not None and self.relative <= self.budget)
+
+    @property
+    def label(self) -> Label:
+        """EXACT only where differences can see that well; else their own error hides what is left."""
+        if self.wrong:
+            return "BROKEN" if self.broken else "APPROXIMATE"
+        return "EXACT" if self.relative <= RESOLUTION else "FLOAT-LIMITED"
+
+    @property
+    def reason(self) -> str:
+        """In how many directions the two agree, and how far apart they are in the middle one."""
+        who = f" by {', '.join(self.names[:3])}" if self.names else ""
+        pair = f"autograd{who} and finite differences" if self.of_autograd else "the two sides"
+        note = f" ({self.note})" if self.note else ""
+        if self.wrong:
+            return f"{pair} differ by {self.relative:.2g} in {self.mismatches} of {self.directions} directions{note}"
+        agree = f"{pair} agree in {self.directions - self.mismatches} of {self.directions} directions"
+        if self.label == "EXACT":
+            return f"{agree}, to {self.relative:.2g}{note}"
+        return f"{agree}, within the error of the differences themselves, {self.relative:.2g} of the slope{note}"
 
 
 Test = Callable[[Leaves], DifferenceTest | str]

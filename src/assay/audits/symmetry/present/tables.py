@@ -240,7 +240,7 @@ def _gradient_tables(facts: Facts) -> list[Table]:
                 one.what,
                 one.relative,
                 f"{one.mismatches} of {one.directions}",
-                "BROKEN" if one.broken else "APPROXIMATE" if one.wrong else "EXACT",
+                one.label,
                 one.note,
             )
             for one in facts.backward.differences
