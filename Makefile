@@ -25,7 +25,7 @@ test-clusters: $(VENV)/.test
 
 # Experiments of minutes.
 test-slow: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -n auto --dist worksteal -m slow
+	$(RUN) $(BIN)/python -m pytest -n auto --dist loadgroup -m slow
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 test-lowest: build/lowest/.test

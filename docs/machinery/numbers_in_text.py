@@ -15,7 +15,8 @@ DURATION = re.compile(r"\d+(?:\.\d+)? (?:h \d+ min|min \d+ s|min|s|ms)\b")
 """How long it took says something about the machine only."""
 
 
-HASH = re.compile(r"\b[0-9a-f]{12,}\b")
+HASH = re.compile(r"\b(?:\d{8}-\d{6}-[0-9a-f]{6}|[0-9a-f]{12,})\b")
+"""A fingerprint, or the name of a run, which holds the hour it began at."""
 
 
 def differences(shown: str, printed: str) -> list[str]:

@@ -153,7 +153,7 @@ def mark(cell: str, interval: str = "") -> Mark | None:
 
 def _svg(plot: Plot, rows: Sequence[tuple[str, Sequence[Mark | None]]]) -> str:
     step = max(ROW, 7 * len(plot.columns) + 6)
-    left = min(max(len(name) for name, _ in rows) * LETTER + 12, WIDTH / 2)
+    left = min(max(len(name) for name, _ in rows) * LETTER + 20, WIDTH / 2)
     height, bottom = TOP + step * len(rows) + BOTTOM, TOP + step * len(rows)
     numbers = [n for _, marks in rows for m in marks if m for n in (m.value, m.low, m.high) if n is not None]
     numbers = [n for n in [*numbers, *(plot.lines or ())] if not plot.log or n > 0]
@@ -179,7 +179,7 @@ def _svg(plot: Plot, rows: Sequence[tuple[str, Sequence[Mark | None]]]) -> str:
         parts.append(f'<text class="name" x="{left - 10}" y="{middle + 4}" text-anchor="end">'
                      f"{html.escape(_cut(name, int((left - 12) / LETTER)))}</text>")
         for series, found in enumerate(marks):
-            if found is not None:
+            if found is not None and (not plot.log or found.value > 0):  # a zero has no place on a logarithmic axis
                 at = middle + 7 * (series - (len(marks) - 1) / 2)
                 parts.append(_drawn(found, across, at, series))
     axis = html.escape(plot.axis)

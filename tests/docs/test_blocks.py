@@ -113,6 +113,17 @@ def test_blocks_share_a_namespace_and_a_stale_output_is_named_and_mended(tmp_pat
     assert written(old, printed) == PAGE
 
 
+def test_a_block_whose_packages_are_missing_is_left_out_and_keeps_its_output(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.replace("```python\nx = 2", "<!-- needs no_such_package -->\n```python\nx = 2")
+                    .replace("print(x + 1)", "print(3)"))
+    printed = run(page, tmp_path)
+    assert stale(page.read_text(), printed) == [] and written(page.read_text(), printed) == page.read_text()
+    assert [block.needs for block in blocks(page.read_text())] == [("no_such_package",), ()]
+    page.write_text(page.read_text().replace("no_such_package", "json").replace("PASS 2", "FAIL 2"))
+    assert len(stale(page.read_text(), run(page, tmp_path))) == 1, "where they are there, it is run"
+
+
 def test_a_name_that_a_page_never_defines_is_an_error(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```python\nprint(model)\n```\n")
@@ -123,6 +134,7 @@ def test_a_name_that_a_page_never_defines_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("shown", "printed", "differ"), [
     ("0.97 of 3", "0.96 of 3", False), ("0.97", "0.71", True), ("error 8e-08", "error 5e-08", False),
     ("error 8e-08", "error 3e-03", True), ("PASS", "FAIL", True), ("a\nb", "a", True), ("w.0.x", "w.1.x", True),
+    ("runs/20261118-002243-a18058/x", "runs/20270101-120000-0dd435/x", False), ("53.6 s", "1 min 4 s", False),
 ])
 def test_numbers_may_differ_as_machines_do_and_words_may_not(shown: str, printed: str, differ: bool) -> None:
     assert bool(differences(shown, printed)) is differ

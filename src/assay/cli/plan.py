@@ -118,7 +118,8 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
         hang(f"[dim]times[/dim]   a guess: no cell of this plan was ever timed, and cells of the claims that ship take "
              f"{guess.low:.2g} to {guess.high:.2g} s each; run it once with --seeds 1, then ask again", 10,
              first=2)  # fmt: skip
-    out.print(f"[dim]next[/dim]  [bold]assay verify {' '.join(str(t.number) for t in found)} --budget {level}[/bold]",
+    asked = f"--seeds {chosen.seeds}" if chosen.seeds else f"--budget {level}"
+    out.print(f"[dim]next[/dim]  [bold]assay verify {' '.join(str(t.number) for t in found)} {asked}[/bold]",
               soft_wrap=True)  # fmt: skip
 
 

@@ -29,6 +29,7 @@ def _share(controls: Iterable[Control], *, kind: str, name: str, required: float
         name=name,
         value=told / n if n else None,
         n=n,
+        of="controls",
         note=f"{told} of {n} {kind} controls told for what they are",
         interval=binomial_interval(told, n, confidence=0.95) if n >= 2 else None,
         region=None if required is None else Region(low=required),

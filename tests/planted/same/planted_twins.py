@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,16 +75,20 @@ def _in_modules(family: str, model: nn.Module, x: Any, root: int) -> Iterator[Tw
 
 
 def healthy(
-    seed: int, *, draws: int = 1, families: tuple[str, ...] = tuple(FAMILIES), compiled: bool = False
-) -> Iterator[Twin]:
-    """The same computation in another way; those that take a compiler or an exporter once per seed, if asked for."""
+    seed: int, *, draws: int = 1, families: tuple[str, ...] = tuple(FAMILIES), compiled: bool = False,
+    known: Container[str] = (),
+) -> Iterator[Twin]:  # fmt: skip
+    """The same computation in another way; those that take a compiler or an exporter once per seed, if asked for.
+
+    Twins whose names are ``known`` are not made again.
+    """
     for draw in range(draws):
         root = seed * 1000 + draw
         slow = {n: make for n, make in COMPILED.items() if compiled and draw == 0 and n not in absent()}
         for family in families:
             model, x = reference(family, root), sample(family, root)
             for name, make in {**REWRITINGS, **slow}.items():
-                candidate = make(model, x, family)
+                candidate = None if f"{family}/{name}/{root}" in known else make(model, x, family)
                 if candidate is not None:
                     contract = unclaimed(name)
                     yield Twin(f"{family}/{name}/{root}", family, model, candidate, x, None, contract)

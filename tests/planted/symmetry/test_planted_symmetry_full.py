@@ -1,7 +1,7 @@
-"""The whole planted suite against its targets; a quarter of an hour on a free core, so it is marked slow.
+"""The planted suite against its targets: every third task, which stands for the whole (five minutes on a free core).
 
-With ASSAY_SUITE_RECORDS=docs/results/data/symmetry-suite/records.jsonl the committed records are judged instead of a
-new run.
+ASSAY_SUITE_EVERY=1 runs all of it (a quarter of an hour), and with
+ASSAY_SUITE_RECORDS=docs/results/data/symmetry-suite/records.jsonl the committed records are judged instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from planted_symmetry.suite import finished, run, tasks
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+# In one process: the records are made once.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("planted suite")]
+EVERY = int(os.environ.get("ASSAY_SUITE_EVERY", "3"))
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def records(tmp_path_factory):
     if given is not None:
         done = finished(Path(given))
         return [done[task.name] for task in todo]
-    return run(todo, records=tmp_path_factory.mktemp("suite") / "records.jsonl")
+    return run(todo[::EVERY], records=tmp_path_factory.mktemp("suite") / "records.jsonl")
 
 
 def test_no_clean_model_raises_an_alarm(records) -> None:
@@ -52,4 +54,4 @@ def test_no_cause_is_wrong(records) -> None:
 
 def test_faint_defects_are_part_of_the_suite(records) -> None:
     faint = [one for one in records if one["kind"] == "forward" and one["magnitude"] == 1e-5]
-    assert sum(one["counts"] for one in faint) >= 20
+    assert sum(one["counts"] for one in faint) >= 20 * len(records) // len(list(tasks()))

@@ -198,3 +198,15 @@ def test_a_cost_nobody_knows_is_not_zero_core_hours(tmp_path: Path) -> None:
 def test_plan_says_how_many_seeds_are_needed(tmp_path: Path) -> None:
     done = assay("plan", "--margin", "3", "--spread", "1.5", cwd=tmp_path)
     assert "4 seeds for parity within ±3" in done.stdout and "10 seeds: 1.5" in done.stdout, done.stderr
+
+
+def test_selftest_is_short_and_lists_every_control_when_asked(tmp_path: Path) -> None:
+    def told(*more: str) -> list[str]:
+        asked = ("selftest", "toy-good", "--seeds", "1", "--out", "out", *more)
+        done = assay(*asked, cwd=tmp_path, ASSAY_PLUGINS="toy_tracks")
+        assert "told apart" in done.stdout, done.stderr
+        return done.stdout.splitlines()
+
+    short, long = told(), told("--all")
+    assert len(short) <= 12 and any("assay selftest toy-good --all" in line for line in short)
+    assert sum("known-" in line for line in long) >= 1 and len(long) > len(short)

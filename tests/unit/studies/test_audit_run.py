@@ -228,10 +228,11 @@ def test_the_store_with_the_plan_of_the_run_comes_before_others(run: Path) -> No
 
 
 def test_a_benchmark_is_decided_again_and_a_lie_in_it_is_found(tmp_path: Path) -> None:
+    from assay.studies.arms.brought import Here
     from assay.studies.bench import bench
 
     folder = tmp_path / "run"
-    made = bench("blobs", rules=["eqprop"], seeds=3, settings={"epochs": 1}, store=folder / "cells", workers=1)
+    made = bench("blobs", rules=["eqprop"], seeds=3, settings={"epochs": 1}, store=folder / "cells", executor=Here())
     save_report(made, folder)
     name = made.findings[0].name
     honest = audited(folder)[name]

@@ -17,7 +17,7 @@ from assay.audits.same.quantities import Quantities
 from assay.probe.values import is_continuous
 
 SAFETY = 8.0
-"""c: healthy twins reach 0.73 of the allowance on the draw it was set by, 0.88 on another (docs/benchmarks/same.md)."""
+"""c: healthy twins reach 0.63 of the allowance in-sample and 0.91 on the second draw (docs/benchmarks/same.md)."""
 
 
 @dataclass(frozen=True)

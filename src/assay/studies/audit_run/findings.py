@@ -232,10 +232,9 @@ def _page(page: Finding) -> Check:
 
 
 def _finding(page: Finding, checks: Sequence[Check], tables: tuple[Table, ...]) -> Finding:
-    number = "" if page.number is None else f"{page.number} "
-    claim = f"The page of {number}{page.name or page.subject} says what its cells say ({page.verdict}: {page.claim})"
+    claim = f"{page.verdict} is what the cells of this claim say: {page.claim}"
     found = _concluded(page.subject, claim, checks, tables, name=page.name)
-    return found.model_copy(update={"number": page.number, "seeds": page.seeds})
+    return found.model_copy(update={"number": page.number, "title": page.title, "seeds": page.seeds})
 
 
 def _concluded(

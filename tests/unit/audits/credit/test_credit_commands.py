@@ -57,11 +57,15 @@ def test_a_run_is_the_same_twice_and_carries_its_diagnostics(tiny_cifar: Path, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["vit", "resnet", "resmlp-without-ln"])
-def test_every_architecture_trains_by_every_method(tiny_cifar: Path, arch: str) -> None:
+def test_every_architecture_trains_by_every_method(
+    tiny_cifar: Path, arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = load(str(tiny_cifar))
-    for method, level in (("bp", "block"), ("dfa", "block"), ("fa", "layer")):
+    for method, level in (("dfa", "block"), ("bp", "block"), ("fa", "layer")):
         record = train(Setting(method=method, level=level, arch=arch, epochs=1), data)
         assert np.isfinite(record["train_loss"]).all()
+        # One diagnosis per architecture: it takes ten times as long as the training.
+        monkeypatch.setattr("assay.studies.reproduce.methods.diagnose", lambda *_, **__: {})
 
 
 def test_the_penalty_of_backprop_is_part_of_its_loss() -> None:
