@@ -107,6 +107,71 @@ class Pairs(nn.Module):
         return index, ((pos[index[0]] - pos[index[1]]) * scale).norm(dim=-1)
 
 
+def neighbours(pos: Tensor, r: float, batch: Tensor | None = None, loop: bool = False, **unused: Any) -> Tensor:
+    """What PyG's compiled search gives for one structure: (source, target) of all pairs nearer than ``r``."""
+    near = torch.cdist(pos, pos) < r
+    if not loop:
+        near &= ~torch.eye(len(pos), dtype=torch.bool)
+    return near.nonzero().T.flip(0)
+
+
+def triplets(edges: Tensor, num_nodes: int) -> tuple[Tensor, ...]:
+    """What PyG's compiled matrices give: every pair of edges k -> j and j -> i with k other than i."""
+    source, target = edges
+    first, second = ((target[:, None] == source) & (source[:, None] != target)).nonzero().T
+    return target, source, target[second], source[second], source[first], first, second
+
+
+@pytest.mark.parametrize("planted", [False, True])
+@pytest.mark.parametrize("name", ["dimenet", "visnet", "visnet with forces"])
+def test_pyg_models_that_want_a_compiled_neighbour_search(
+    name: str, planted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models, data = needs("torch_geometric.nn").models, needs("torch_geometric.data").Data
+    home = needs(f"torch_geometric.nn.models.{name.partition(' ')[0]}")
+    monkeypatch.setattr(home, "radius_graph", neighbours)
+    monkeypatch.setattr(home, "triplets", triplets, raising=False)
+    if name == "dimenet":
+        model: nn.Module = models.DimeNetPlusPlus(
+            hidden_channels=8, out_channels=1, num_blocks=1, int_emb_size=4, basis_emb_size=4, out_emb_channels=8,
+            num_spherical=3, num_radial=3,
+        )
+        nn.init.normal_(model.output_blocks[-1].lin.weight)  # zero in a fresh one, which then answers nothing
+    else:
+        model = models.ViSNet(num_heads=2, num_layers=2, hidden_channels=16, num_rbf=8, derivative="forces" in name)
+    graphs = [data(z=NUMBERS, pos=places(number)) for number in range(2)]
+    finding = sym.molecule(Tilt(model) if planted else model, graphs, **QUICK)
+    if planted:
+        assert finding.verdict is Verdict.FAIL
+    else:
+        holds(finding)
+
+
+class Tilt(nn.Module):
+    """A model that is told positions measured by a bent ruler."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, z: Tensor, pos: Tensor, batch: Tensor) -> Any:
+        return self.inner(z, pos * torch.tensor([1.0, 1.0, 1.02]).to(pos), batch)
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_nequip(planted: bool) -> None:
+    build = needs("nequip.model").NequIPGNNModel
+    needs("nequip.utils.global_state").set_global_state()
+    model = build(
+        seed=1, model_dtype="float32", type_names=["C", "H", "O"], r_max=4.0, num_layers=2, l_max=1, num_features=8,
+        parity=True, radial_mlp_depth=1, radial_mlp_width=8, avg_num_neighbors=5.0,
+    )
+    types = torch.tensor([0, 1, 1, 2, 0, 1])
+    batches = [{"pos": places(n), "edge_index": neighbours(places(n), 4.0), "atom_types": types} for n in range(2)]
+    subject = InAField(model, "pos", "total_energy") if planted else model
+    (falls if planted else holds)(sym.molecule(subject, batches, **QUICK))
+
+
 @pytest.mark.parametrize("planted", [False, True])
 def test_mace(planted: bool) -> None:
     needs("mace.modules")

@@ -27,10 +27,10 @@ def difference(a: Tensor, b: Tensor) -> Tensor:
 
 
 def exact_spread(leaf: Tensor) -> float:
-    """Standard deviation of the entries; their magnitude if they are all alike, 1 if they are all zero."""
+    """Standard deviation of the entries; their magnitude if they are all alike, 1 if they are all zero or none."""
     value = exact(leaf) if is_continuous(leaf) else leaf.detach().double()
     spread = float(value.std()) if value.numel() > 1 else 0.0
-    return spread or float(value.abs().max()) or 1.0
+    return spread or (float(value.abs().max()) if value.numel() else 0.0) or 1.0
 
 
 def largest(x: Tensor) -> float:

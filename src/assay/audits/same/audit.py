@@ -16,6 +16,7 @@ from assay.audits.same import present
 from assay.audits.same.judge import Comparison, Truth, compare
 from assay.audits.same.locate import first_difference, traced
 from assay.audits.same.quantities import Call, Quantities, Question, Wrapped, counterparts
+from assay.audits.same.swap import Pairs, blamed, counterpart_modules, exchange
 from assay.errors import InputError, NotPassed, expected, unknown
 from assay.learning.resolve import is_path
 from assay.learning.subjects import as_module, subject_of
@@ -190,6 +191,8 @@ def _measure(
     _after_a_step(facts, models, leaves=leaves, ask=ask, same=same, high=high)
     if any(one.differs for one in facts.compared) and budget is None:
         facts.module = _locate(question, models, leaves=leaves, high=high, dtype=dtype, seed=seed)
+        if facts.module is None:
+            facts.module = _locate_by_exchange(facts, models, leaves=leaves, ask=ask, same=same)
     return facts
 
 
@@ -337,6 +340,30 @@ def _locate(
         trace(models.nudged, at.nudged_leaves(leaves, dtype, seed), high), trace(models.candidate, leaves, None),
     ))  # fmt: skip
     return tried.value
+
+
+def _locate_by_exchange(
+    facts: Facts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str]
+) -> str | None:
+    """Where modules have other names: the one of the candidate that the reference's has to take the place of."""
+    truth = facts.truth
+    differing = {one.quantity for one in facts.compared if one.differs and one.condition == "as given"}
+    compiled = any(hasattr(module, "_orig_mod") for module in models.candidate.modules())
+    if truth is None or not differing or compiled or isinstance(models.candidate, torch.jit.ScriptModule):
+        return None
+    order = 0 if any(name.startswith("output") for name in differing) else 2
+
+    def agrees(chosen: Pairs) -> bool:
+        ours, theirs = (duplicate(model, training=None) for model in (models.rough, models.candidate))
+        mixed, names = exchange(theirs, ours, chosen, same)
+        found = ask(mixed, leaves, None, order=order, names=names)
+        wanted = {name for name in differing if order or name.startswith("output")}
+        results = {one.quantity: one for one in compare("", truth, found)}
+        return all(name in results and not results[name].differs for name in wanted)
+
+    pairs = counterpart_modules(models.rough, models.candidate, same)
+    # An exchange that does not fit (another way of calling it) raises: then it mends nothing.
+    return blamed(pairs, lambda chosen: bool(attempt(partial(agrees, chosen)).value))
 
 
 def _said(model: nn.Module) -> str:

@@ -206,7 +206,7 @@ def _controls(facts: Facts) -> tuple[Control, ...]:
 
 def _issues(facts: Facts) -> tuple[Issue, ...]:
     failed = [c for c in facts.compared if _failed(facts, c)]
-    location = facts.module or "outputs only: the two have no modules of the same names inside"
+    location = facts.module or "outputs only: no module inside could be told from the others"
     cause, fix = _advice(facts, failed)
     title = "The candidate does not compute what the reference computes" if failed else _title(facts)
     return (Issue(title=title, location=location, severity="high", cause=cause, fix=fix, script=SCRIPT),)
@@ -251,7 +251,7 @@ def _advice(facts: Facts, failed: list[Comparison]) -> tuple[str, str]:
     if kinds == {"buffer"}:
         return f"{where} updates buffers in another way", "look at running statistics and the mode of norms"
     alone = "compare this module alone, on its inputs here" if facts.module else (
-        "give both the same names of modules, and the first one that differs is named")  # fmt: skip
+        "make parts of it agree one after the other, or give both the same names of modules")  # fmt: skip
     return f"{where} computes something else in its forward pass", alone
 
 

@@ -19,9 +19,9 @@ from assay.audits.symmetry.quick import Options
 from assay.audits.symmetry.representations.actions import node_index, permuted
 from assay.audits.symmetry.representations.base import Representation, invariant, point, tensor, vector
 from assay.audits.symmetry.spec import Symmetry
-from assay.errors import expected
+from assay.errors import AssayError, expected
 from assay.probe import tree
-from assay.probe.containment import attempt
+from assay.probe.containment import attempt, told
 from assay.probe.values import is_continuous, jittered
 from assay.results import Check, Finding, Verdict
 from assay.seeding import torch_generator
@@ -63,7 +63,7 @@ def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[
     elif isinstance(first, Mapping):
         subject, cases, call = model, [dict(one) for one in samples], _as_dict
     elif hasattr(first, "to_dict"):
-        subject, cases, call = model, [_tensors_of(one) for one in samples], _as_graph(model, first)
+        subject, cases, call = model, [_graph(model, one) for one in samples], _as_graph(model, first)
     else:
         raise expected("ASE atoms, a PyG graph or a dict of tensors", given=type(first).__name__)
     guessed = guess(cases[0])
@@ -90,12 +90,25 @@ def guess_outputs(result: Any, nodes: int) -> Any:
     """Representations of the outputs with well-known names; an InputError that lists the names if there are none."""
     if isinstance(result, Tensor):
         return permuted(0) if result.ndim and len(result) == nodes else invariant()
+    if (pair := _energy_and_forces(result, nodes)) is not None:
+        return pair
     named = {name: one for name, one in _items(result) if isinstance(one, Tensor)}
     found = {name: rep for name, one in named.items() if (rep := _output(name, one, nodes)) is not None}
     if not found:
         known = ", ".join([*INVARIANT_OUTPUTS, *VECTORS_PER_NODE, *TENSORS])
         raise expected(f"an output called {known}", given=", ".join(named) or "none", do="say outputs={...}")
     return found
+
+
+def _energy_and_forces(result: Any, nodes: int) -> tuple[Representation, ...] | None:
+    """Without names: one number, alone or with a vector for every atom, as models return energy and forces."""
+    if not isinstance(result, tuple | list):
+        return None
+    shapes = [tuple(one.shape) for one in result if isinstance(one, Tensor)]
+    if not shapes or torch.Size(shapes[0]).numel() != 1 or shapes[1:] not in ([], [(nodes, 3)]):
+        return None
+    return tuple(vector() @ permuted(0) if isinstance(one, Tensor) and one.shape == (nodes, 3) else invariant()
+                 for one in result)
 
 
 class Calculated(nn.Module):
@@ -156,8 +169,7 @@ def _as_graph(model: Any, graph: Any) -> Callable[[nn.Module, Any], Any]:
         for name, one in inspect.signature(model.forward).parameters.items()
         if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
     ]
-    keys = set(_tensors_of(graph))
-    by_name = len(wanted) > 1 and wanted[0] in keys
+    by_name = len(wanted) > 1 and wanted[0] in _tensors_of(graph)
 
     def call(module: nn.Module, batch: Mapping[str, Tensor]) -> Any:
         if by_name:
@@ -168,6 +180,15 @@ def _as_graph(model: Any, graph: Any) -> Callable[[nn.Module, Any], Any]:
         return module(other)
 
     return call
+
+
+def _graph(model: Any, graph: Any) -> dict[str, Any]:
+    """The tensors of a graph; one alone is the whole batch, where its model insists on being told the batch."""
+    found = _tensors_of(graph)
+    batch = inspect.signature(model.forward).parameters.get("batch")
+    if batch is not None and batch.default is batch.empty and "batch" not in found:
+        found["batch"] = torch.zeros(_nodes(found), dtype=torch.long)
+    return found
 
 
 def _tensors_of(graph: Any) -> dict[str, Any]:
@@ -209,7 +230,14 @@ def _first_outputs(model: nn.Module, case: Mapping[str, Any], call: Callable[[nn
     # On a copy, with copied inputs: a model may write into what it is given.
     fed = {name: one.clone() if isinstance(one, Tensor) else one for name, one in case.items()}
     other = copy.deepcopy(model).eval()
-    return call(other, fed) if call is not None else other(**fed)
+    try:
+        return call(other, fed) if call is not None else other(**fed)
+    except AssayError:
+        raise
+    except Exception as error:
+        given = ", ".join(f"{name} {tuple(one.shape)}" for name, one in fed.items() if isinstance(one, Tensor))
+        raise expected("a structure the model accepts", given=given,
+                       do=f"{type(model).__name__} said {told(error)}") from error
 
 
 def _unread(

@@ -49,6 +49,22 @@ def test_nan_at_transformed_inputs_only_is_a_failure():
     assert finding.verdict is Verdict.FAIL and "NaN" in finding.reason
 
 
+def test_forces_that_become_nan_on_other_edges_are_not_called_vacuous():
+    """Edges drawn at random join atoms to themselves, where the derivative of a distance is NaN: it reads them."""
+
+    def forces(m, inputs):
+        pos, (i, j) = inputs["pos"].detach().requires_grad_(), inputs["edge_index"]
+        with torch.enable_grad():
+            energy = torch.exp(-(pos[i] - pos[j]).norm(dim=-1)).sum()
+            return {"energy": energy[None], "forces": -torch.autograd.grad(energy, pos)[0]}
+
+    pos, edges = cloud(1)[0], torch.combinations(torch.arange(5)).T
+    graph = {"pos": pos, "edge_index": torch.cat([edges, edges.flip(0)], dim=1)}
+    finding = sym.molecule(Of(forces), graph, **QUICK)
+    assert not [one.name for one in finding.checks if one.label in ("VACUOUS", "BROKEN")]
+    assert check(finding, "permutation of edges: forces").label == "EXACT"
+
+
 def test_a_constant_output_is_vacuous():
     finding = sym.audit_symmetry(Of(lambda m, x: torch.ones(len(x)) + 0 * x.sum((1, 2))), cloud(), INVARIANT, **QUICK)
     assert check(finding, "sensitivity").label == "VACUOUS"

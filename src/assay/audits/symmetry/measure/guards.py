@@ -282,7 +282,8 @@ def _changed(subject: Subject, index: int, after: Tensor) -> bool:
         floor = float(difference(subject.base(0, "low")[index], here).abs().max())
     else:
         floor = 64 * torch.finfo(subject.low_dtype).eps * largest(here)
-    return change > floor
+    # Not ``change > floor``: edges drawn at random may join an atom to itself, and NaN is a reaction too.
+    return not change <= floor
 
 
 def _other_integers(leaf: Tensor, generator: torch.Generator) -> Tensor | None:
