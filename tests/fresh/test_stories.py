@@ -37,7 +37,7 @@ wine = assay.tasks.from_csv("wine.csv", target="kind")
 model = assay.models.EnergyMLP([wine.inputs, 16, wine.outputs], gamma=0.1, seed=0)
 result = assay.train(model, wine, "eqprop", epochs=20, seed=0)
 print("accuracy", result.test_accuracy, wine.floors().as_record())
-amount = assay.tasks.from_csv("wine.csv", target="alcohol")
+amount = assay.tasks.from_csv("wine.csv", target="alcohol", ignore=["kind"])
 run = assay.bench(amount, rules=["dfa"], seeds=3, margin="10%", settings={"epochs": 5})
 print("amount", run.findings[0].verdict, run.findings[0].key_finding)
 '''
