@@ -107,7 +107,9 @@ def write_page(out: Path) -> None:
         f"± {MARGIN:g} pp. **Credit**: cosine of one step's update with the gradient at each weight of the trained "
         "network, from the input up, mean over seeds. **Reached**: share of the weights given any update. **Memory**: "
         "peak of one step on 128 rows. **Time**: processor time of training over backprop's, on a machine that did "
-        "other work too. The order is by mean accuracy and claims nothing.", "",
+        "other work too; the narrow networks of digits are trained side by side under backprop and one by one under "
+        "the others, which is most of their price there (one step beside one of backprop: `benchmarks/rules.py`). "
+        "The order is by mean accuracy and claims nothing.", "",
     ]
     for task in TASKS:
         runs = {rule: load_run(path) for rule in compared() if (path := out / "runs" / task / f"{rule}.json").is_file()}
