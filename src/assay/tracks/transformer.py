@@ -95,7 +95,8 @@ class Transformer:
         )
         rule = _rule(trial.arm)
         batch = task.validation.x[:ROWS], task.validation.y[:ROWS]
-        before = _agreement(model, rule, *batch)
+        look = partial(through_time, partial(_rule, trial.arm), model, *batch, beta=_beta(trial.arm))
+        before, graph = _agreement(model, rule, *batch), look()
         epochs = 2 * EPOCHS if trial.arm == MIRROR else EPOCHS
         result = train(
             model,
@@ -114,7 +115,7 @@ class Transformer:
             "sequences": 100 * sequences,
             "before": before,
             "after": _agreement(model, rule, *batch),
-            "graph": asdict(through_time(partial(_rule, trial.arm), model, *batch, beta=_beta(trial.arm))),
+            "graph": asdict(graph.also(look())),
             "diverged": result.diverged,
             "loss": result.final_loss,
         }

@@ -168,6 +168,15 @@ def test_the_disguised_rule_is_found_out_by_what_it_keeps_and_by_its_deafness_to
     assert ThroughTime(growth=0.0, saved=0.0, response=0.0).found
 
 
+def test_a_network_trained_to_certainty_does_not_make_its_rule_deaf_to_the_nudge() -> None:
+    """Its error is rounding, and so is the bias of a nudge: the untrained network is asked as well."""
+    from assay.audits.equilibrium.through_time import ThroughTime
+
+    untrained, certain, deaf = (ThroughTime(0.0, 0.0, response) for response in (1e-3, 1e-8, 0.0))
+    assert certain.found and not untrained.also(certain).found and not certain.also(untrained).found
+    assert deaf.also(deaf).found and untrained.also(ThroughTime(2.0, 0.0, 1e-3)).found
+
+
 def test_a_failing_subject_does_not_spoil_its_own_controls() -> None:
     finding = judged(14, learned(10, error=0.3), SEEDS)
     assert all(control.separated for control in finding.controls)

@@ -49,6 +49,15 @@ class ThroughTime:
             return "the gradient does not change with the nudge: it goes through the relaxation or round it"
         return None
 
+    def also(self, other: ThroughTime) -> ThroughTime:
+        """Both moments of a training: the larger growth of either, and the larger response.
+
+        The bias of a nudge is as large as the error it pulls at, and vanishes in rounding once a network is trained to
+        certainty; a gradient that takes no notice of the nudge takes none before training either.
+        """
+        return ThroughTime(max(self.growth, other.growth), max(self.saved, other.saved),
+                           max(self.response, other.response))
+
 
 def through_time(
     make: Callable[[int, float], Any], model: nn.Module, x: Tensor, y: Tensor, *, beta: float
