@@ -9,6 +9,7 @@ identity at once, in a running notebook too.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.machinery
 import importlib.metadata
@@ -188,6 +189,7 @@ class _Walk:
         self.files[name] = hashlib.sha256(content).hexdigest()
         if path.suffix != ".py":
             return Imports()
+        _forget_older_bytecode(path)
         found = imports_of(content, name, package=package)
         for file in self._data(path.parent, found, packaged=package or "." in name):
             self.files[f"{name}/{file.relative_to(path.parent).as_posix()}"] = hashlib.sha256(
@@ -299,6 +301,17 @@ def version_of(package: str) -> str:
 
 def _plain_folder(path: Path) -> bool:
     return path.is_dir() and not (path / "__init__.py").exists()
+
+
+def _forget_older_bytecode(path: Path) -> None:
+    """Python takes a compiled file for current if the source's second and size are its own, also after another edit.
+
+    A worker would run the old code under the new identity; one that was written before the source is removed.
+    """
+    with contextlib.suppress(OSError, NotImplementedError):
+        compiled = Path(importlib.util.cache_from_source(path))
+        if compiled.stat().st_mtime_ns < path.stat().st_mtime_ns:
+            compiled.unlink()
 
 
 def _signature(path: Path) -> tuple[int, ...]:

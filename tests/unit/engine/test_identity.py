@@ -149,6 +149,21 @@ def test_a_missing_root_is_not_the_same_as_an_empty_one(write: Write) -> None:
     assert len({fingerprint(["idempty"]), fingerprint(["idmissing"]), fingerprint([])}) == 3
 
 
+@pytest.mark.parametrize("edited", [True, False])
+def test_compiled_code_older_than_its_source_is_not_left_for_workers(
+    write: Write, tmp_path: Path, edited: bool
+) -> None:
+    """Edited within the second in which it was compiled, to the same size: Python would run the old code."""
+    import py_compile
+
+    write(idhasty__dot__py="value = 1\n")
+    compiled = Path(py_compile.compile(str(tmp_path / "idhasty.py"), doraise=True))
+    moment = compiled.stat().st_mtime_ns
+    os.utime(tmp_path / "idhasty.py", ns=(moment, moment + (1 if edited else -1)))
+    closure_of(["idhasty"])
+    assert compiled.exists() is not edited
+
+
 def test_a_changed_helper_runs_the_cells_again_and_a_reloaded_track_too(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
