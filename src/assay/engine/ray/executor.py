@@ -64,6 +64,8 @@ class RayExecutor:
             raise expected("patience >= 0 (seconds)", given=f"patience={self.patience}")
         if importlib.util.find_spec("ray") is None:
             raise MissingExtra("ray", "ray", "the Ray engine")
+        if self.address is not None and self.address.startswith("ray://"):
+            _show_token()
 
     def places(self) -> int:
         """How many cells run at once; asks the cluster, if there is an address."""
@@ -140,6 +142,17 @@ class RayExecutor:
         names = dict.fromkeys(["assay", *roots, *own_roots(["assay", *self.modules])])
         sent: dict[str, Any] = {"env_vars": variables, "py_modules": [_source(name) for name in names]}
         return sent if self.working_dir is None else {**sent, "working_dir": self.working_dir}
+
+
+def _show_token() -> None:
+    """Let Ray show the token of a cluster, which it does by itself as a node of it but not as a client.
+
+    It reads this when it is imported: later is too late.
+    """
+    places = (os.environ.get("RAY_AUTH_TOKEN_PATH", ""), "~/.ray/auth_token")
+    known = "RAY_AUTH_TOKEN" in os.environ or any(path and Path(path).expanduser().is_file() for path in places)
+    if known:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 class _Flight:
