@@ -173,8 +173,8 @@ def report(cells: int, nodes: int, cores: int, lengths: list[float], hours: floa
         "",
         f"Store: {total} operations, {disk / 60:.0f} min of one driver on the measured disk; on an object store "
         f"{objects / 60:.0f} min at an assumed {OBJECT_STORE_SECONDS:g} s a call, {OBJECT_STORE_CALLS} at once.",
-        f"A driver that dies near the end looks {cells} cells up again in {again / 60:.1f} min; what was running, at "
-        "most a cell a core, is run again.",
+        f"A driver that dies near the end looks {cells} cells up again in {again / 60:.1f} min; what was running or on "
+        "its way to the disk, at most two cells a core, is run again.",
     ]
     return "\n".join(lines)
 

@@ -37,6 +37,8 @@ def test_when_one_of_two_drivers_is_killed_the_other_finishes_its_cells(tmp_path
             assert time.monotonic() < deadline
             time.sleep(0.02)
         victim.kill()
+        victim.wait()
+        stored = {int(cell.label.split()[1]) for cell in Store(tmp_path / "cells")}
         assert heir.wait(timeout=60) == 0
     finally:
         victim.kill()
@@ -45,7 +47,10 @@ def test_when_one_of_two_drivers_is_killed_the_other_finishes_its_cells(tmp_path
         heir.wait()
     begun = f.begun(tmp_path)
     assert set(begun) == set(range(30))
-    assert len(begun) <= 30 + 2, "only the victim's two running cells were run again"
+    again = {n for n in begun if begun.count(n) > 1}
+    assert not again & stored, "what had been written when the victim died is not run again"
+    # Its workers are handed the next cell before the last result is on the disk: two run, two more may be on their way.
+    assert len(begun) <= 30 + 4, "only the victim's running and unwritten cells were run again"
     assert len(list(Store(tmp_path / "cells"))) == 30
     assert f.leftovers(tmp_path) == []
 
