@@ -101,7 +101,8 @@ def write_page(out: Path) -> None:
         "stream, the same number of trials over learning rate and input noise, judged on validation; scores are of the "
         f"test set, over {SEEDS} seeds. One rule had more: the threshold of forward-forward (0.3) was picked by hand "
         "from six settings on the validation part of digits.", "",
-        "No rule is called better or worse than backprop but by its interval. **Gap** and its 90 % interval come from "
+        "No rule is called better or worse than backprop but by its interval, and each is compared at what few "
+        "trials found: a longer search may reverse it. **Gap** and its 90 % interval come from "
         "the benchmark's own decision; **told from backprop** asks for a paired t interval without 0 at 95 % over all "
         "rules of the table together (Bonferroni). **Parity** is the verdict at "
         f"± {MARGIN:g} pp. **Credit**: cosine of one step's update with the gradient at each weight of the trained "
