@@ -40,12 +40,15 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 COMMANDS = {
     "gradient": ("gradient", "{net}", "--rule", "fa-layer"),
+    "inference": ("inference", "{net}", "--steps", "5", "--rate", "0.001"),
     "same": ("same", "{net}", "{net}", "--sample", "net_for_devices:inputs"),
     "credit": ("credit", "{net}", "--data", "net_for_devices:sample", "--rule", "dfa-layer", "--samples", "4"),
 }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow if name == "inference" else ()) for name in COMMANDS
+])
 def test_an_audit_command_looks_at_the_model_where_it_was_told_to(
     name: str, net: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 import assay
 from assay import dependence as dep
 from assay import symmetry as sym
+from assay.audits.equilibrium.inference import audit_inference
 from assay.learning import device as devices
 from assay.learning.device import chosen_device, computing_on
 from assay.learning.names import RULES
 from assay.results import Finding
+from assay.rules import PredictiveCoding
 from assay.seeding import torch_generator
 
 ENERGY = ("eqprop", "bptt", "original")
@@ -133,6 +135,7 @@ AUDITS: dict[str, Callable[[str | None], Finding]] = {
     "gradient of feedback": lambda device: assay.audit_gradient(net(), X, Y, rule="fa-layer", device=device),
     "credit": lambda device: assay.audit_credit(net(), X, Y, rule="dfa-layer", device=device),
     "stability": lambda device: assay.audit_stability(energy(), X, sweeps=20, device=device),
+    "inference": lambda device: audit_inference(net(), X, Y, rule=PredictiveCoding(steps=5, rate=0.001), device=device),
     "same": lambda device: assay.audit_same(net(), net(), X, device=device),
     "other": lambda device: assay.audit_same(net(), net(1), X, device=device),
     "dependence": lambda device: assay.audit_dependence(_seeded(Reader), TOKENS, dep.causal(), device=device),
@@ -140,6 +143,9 @@ AUDITS: dict[str, Callable[[str | None], Finding]] = {
     "symmetry": lambda device: assay.audit_symmetry(
         _seeded(Turned), IMAGES, QUARTERS, inputs=2, transforms=2, device=device),
 }
+
+
+LONG = ("symmetry", "stability", "inference")
 
 
 def _seeded(kind: Callable[..., nn.Module], *given: Any) -> nn.Module:
@@ -151,7 +157,7 @@ def _seeded(kind: Callable[..., nn.Module], *given: Any) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.slow if name in ("symmetry", "stability") else ()) for name in AUDITS
+    pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in AUDITS
 ])
 def test_an_audit_says_the_same_elsewhere(name: str, away: str) -> None:
     near, far = AUDITS[name](None), AUDITS[name](away)

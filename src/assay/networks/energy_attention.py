@@ -150,7 +150,7 @@ class EnergyAttention(EquilibriumModule[ClampedTokens]):
                 slope = slope + (faster * error - beta * _softmax_along(answer, changes)) @ weight
             if layer:
                 drive = self.activation.function(drive)
-                slope = slope * (1 - drive * drive)  # units are tanh
+                slope = slope * self.activation.slope(drive)
             new[layer], slopes[layer] = drive, slope
         return slopes
 

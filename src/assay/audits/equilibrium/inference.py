@@ -21,6 +21,7 @@ from assay.audits.equilibrium.true_gradient import AT_REST, in_float64
 from assay.audits.explained import explained
 from assay.errors import expected
 from assay.learning.resolve import as_rule
+from assay.learning.subjects import subject_of
 from assay.probe.chain import activities, layers_of
 from assay.protocols import Rule
 from assay.results import Check, Control, Figure, Finding, Measurement, Series, Table, Verdict
@@ -63,7 +64,9 @@ class Stand:
         return None if self.apart < APART else self.to_backprop / way if way > 0 else None
 
 
-def audit_inference(model: nn.Module, x: Tensor, y: Tensor, *, rule: Any = "pc", subject: str = "") -> Finding:
+def audit_inference(
+    model: Any, x: Tensor, y: Tensor, *, rule: Any = "pc", device: str | None = None, subject: str = ""
+) -> Finding:
     """Whether predictive coding with these settings does anything that backprop with other learning rates would not.
 
     PASS: states are at rest and every layer's update is nearer to that of the equilibrium. FAIL: every layer's update
@@ -75,6 +78,7 @@ def audit_inference(model: nn.Module, x: Tensor, y: Tensor, *, rule: Any = "pc",
     >>> audit_inference(net, x, y, rule=PredictiveCoding(steps=5, rate=0.001)).verdict
     <Verdict.FAIL: 'FAIL'>
     """
+    model, x, y = subject_of(model, x, y, device=device)
     made = as_rule(rule, model)
     if not isinstance(made, PredictiveCoding):
         raise expected("predictive coding, for instance rule='pc' or PredictiveCoding(steps=20)", given=repr(rule))
