@@ -58,10 +58,10 @@ def say_run(run: Run, page: Path | None) -> None:
 def say_finding(finding: Finding, page: Path | None = None, *, again: str = "") -> None:
     """One finding in full: what an audit command prints."""
     out = console()
-    hang(f"{sign(finding.verdict)}  [bold]{safe(_capital(finding.claim))}[/bold]", 2)
+    hang(f"{sign(finding.verdict)}  [bold]{safe(words.capital(finding.claim))}[/bold]", 2)
     hang(safe(plain(finding)), 2, first=2)
     if says_more(finding):
-        hang(safe(_capital(finding.reason)), 2, first=2)
+        hang(safe(words.capital(finding.reason)), 2, first=2)
     for text in contradictions(finding):
         hang(f"[red]✗ {safe(text)}[/red]", 4, first=2)
     for issue in finding.issues:
@@ -92,7 +92,7 @@ def _say_claim(finding: Finding) -> None:
     number = "" if finding.number is None else f"{finding.number}  "
     evidence = f"  [dim]{finding.evidence.value}[/dim]" if finding.evidence else ""
     hang(f"{sign(finding.verdict)}  [bold]{number}{safe(words.heading(finding))}[/bold]{evidence}", 2)
-    hang(safe(_capital(finding.claim)), 4, first=4)
+    hang(safe(words.capital(finding.claim)), 4, first=4)
     hang(f"[dim]{safe(plain(finding))}[/dim]", 4, first=4)
     for text in contradictions(finding):
         hang(f"[red]✗ {safe(text)}[/red]", 6, first=4)
@@ -220,9 +220,3 @@ def hang(markup: str, indent: int, *, first: int = 0) -> None:
     for index, line in enumerate(Text.from_markup(markup).wrap(out, max(20, out.width - indent))):
         line.rstrip()
         out.print(Text(" " * (first if index == 0 else indent)) + line, soft_wrap=True)
-
-
-def _capital(text: str) -> str:
-    """A capital first, unless the first word is a name such as ``fa-layer/mlp``."""
-    first = text.partition(" ")[0]
-    return text[:1].upper() + text[1:] if first.rstrip(",.:;").isalpha() else text
