@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 12
 """Longer tables are left to the page."""
 MOST_NUMBERS = 6
+MOST_HINTS = 2
 
 
 def safe(text: str) -> str:
@@ -74,6 +75,9 @@ def say_finding(finding: Finding, page: Path | None = None, *, again: str = "") 
     _checks(finding)
     _first_table(finding)
     _controls(finding)
+    fixes = {issue.fix for issue in finding.issues}
+    for text in [text for text in finding.improvements if text not in fixes][:MOST_HINTS]:
+        hang(f"[dim]hint[/dim]    {safe(text)}", 10, first=2)
     for text in finding.limitations[:1]:
         hang(f"[dim]limits[/dim]  {safe(text)}", 10, first=2)
     if page is not None:
