@@ -13,7 +13,7 @@ from torch import Tensor
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.representations.base import Both, Invariant, Representation
-from assay.errors import expected
+from assay.errors import InputError, expected
 from assay.probe import tree
 from assay.probe.copies import cast
 
@@ -43,8 +43,7 @@ class Symmetry:
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, Group):
-            given, do = _misgiven(self.group)
-            raise expected("a group such as sym.SO(3)", given=given, do=do or "docs/guides/symmetry.md lists them")
+            raise _refused("a group such as sym.SO(3)", self.group, "docs/guides/symmetry.md lists them")
         for what, declared in (("inputs", self.inputs), ("outputs", self.outputs)):
             for rep in _representations(declared, what):
                 for atom in atoms(rep):
@@ -161,21 +160,21 @@ def _representations(declared: Any, what: str) -> list[Representation]:
         return [rep for one in declared.values() for rep in _representations(one, what)]
     if isinstance(declared, (tuple, list)):
         return [rep for one in declared for rep in _representations(one, what)]
-    given, do = _misgiven(declared)
     own = "an action of your own is sym.custom(act)"
-    raise expected(f"{what} made of representations such as sym.vector()", given=given, do=do or own)
+    raise _refused(f"{what} made of representations such as sym.vector()", declared, own)
 
 
-def _misgiven(value: Any) -> tuple[str, str | None]:
-    """What was given instead of a group or a representation, and what to do: one that was not called is called."""
+def _refused(what: str, value: Any, do: str) -> InputError:
+    """The error for something that is no group or representation; one that was not called is told its call."""
     if not (inspect.isroutine(value) or inspect.isclass(value)):
-        return repr(value), None
+        return expected(what, given=repr(value), do=do)
     kind = "class" if inspect.isclass(value) else "function"
     if not str(value.__module__).startswith("assay."):
-        return f"the {kind} {value.__name__}", None
+        return expected(what, given=f"the {kind} {value.__name__}", do=do)
     parameters = inspect.signature(value).parameters.values()
     needed = [one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
-    return f"the {kind} sym.{value.__name__} itself", f"call it: sym.{value.__name__}({', '.join(needed)})"
+    call = f"call it: sym.{value.__name__}({', '.join(needed)})"
+    return expected(what, given=f"the {kind} sym.{value.__name__} itself", do=call)
 
 
 def _text(declared: Any) -> str:
