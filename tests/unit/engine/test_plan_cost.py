@@ -118,3 +118,16 @@ def test_a_pilot_tells_the_seeds_of_the_tracks_asked_for_each_in_its_own_unit(tm
     assert "Track in pp" in one.output and "bits" not in one.output
     needed = next(line.split(": ")[1].split()[0] for line in one.output.splitlines() if "for parity within" in line)
     assert one.output.rstrip().endswith(f"assay verify 2 --seeds {needed}")
+
+
+@pytest.mark.parametrize("budget", ["smoke", "quick"])
+def test_every_track_ships_the_measured_cost_of_each_of_its_arms(budget: str) -> None:
+    from assay.registry import registry
+    from assay.seeding import seeds_of
+    from assay.studies.verification import plan
+
+    ours = [track for track in registry.ordered() if track.module.startswith("assay.tracks")]
+    groups = {cell.group for t in ours for cell in plan(t, budget, seeds_of(budget, count=1, first=42))}  # type: ignore[arg-type]
+    unknown = sorted(group for group in groups if estimate.prior(group) is None)
+    assert unknown == [], f"measure them: python benchmarks/priors.py {budget}"
+    assert all(estimate.prior(group) for group in groups)
