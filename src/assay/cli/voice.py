@@ -95,7 +95,7 @@ def say_table(table: Table) -> None:
 def _say_claim(finding: Finding) -> None:
     number = "" if finding.number is None else f"{finding.number}  "
     evidence = f"  [dim]{finding.evidence.value}[/dim]" if finding.evidence else ""
-    hang(f"{sign(finding.verdict)}  [bold]{number}{safe(words.heading(finding))}[/bold]{evidence}", 2)
+    hang(f"{sign(finding.verdict)}  [bold]{number}{safe(words.named(finding))}[/bold]{evidence}", 2)
     hang(safe(words.capital(finding.claim)), 4, first=4)
     hang(f"[dim]{safe(plain(finding))}[/dim]", 4, first=4)
     for text in contradictions(finding):

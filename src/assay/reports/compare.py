@@ -159,7 +159,7 @@ def _change(key: str, old: Finding | None, new: Finding | None) -> ClaimChange:
     assert shown is not None
     return ClaimChange(
         key=key,
-        title=words.heading(shown),
+        title=words.named(shown),
         claim=shown.claim,
         before=old.verdict if old else None,
         after=new.verdict if new else None,

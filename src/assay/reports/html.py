@@ -121,6 +121,7 @@ def environment() -> jinja2.Environment:
         contradictions=contradictions,
         title=words.title,
         heading=words.heading,
+        named=words.named,
         counted=words.counted,
         duration=words.duration,
         grouped_failures=_grouped_failures,

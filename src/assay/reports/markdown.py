@@ -105,7 +105,7 @@ def _summary(run: Run) -> list[str]:
     body = [
         [
             str(finding.number) if finding.number is not None else "—",
-            text(words.heading(finding)),
+            text(words.named(finding)),
             f"{words.WORDS[finding.verdict].icon} {finding.verdict}",
             words.number(finding.score),
             finding.evidence.value if finding.evidence else "—",
@@ -154,7 +154,7 @@ def _finding(finding: Finding) -> list[str]:
     parts += _list("### Limitations", finding.limitations)
     parts += _list("### Areas for improvement", finding.improvements)
     if finding.varied:
-        parts.append(f"**Varied by the seed**: {text(', '.join(finding.varied))}")
+        parts.append(f"**Varied{' by the seed' if finding.seeds else ''}**: {text(', '.join(finding.varied))}")
     parts.append(f"**Seeds**: {', '.join(map(str, finding.seeds))}" if finding.seeds else "")
     parts.append(f"**Re-run**: {code(finding.rerun)}" if finding.rerun else "")
     return parts

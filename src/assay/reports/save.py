@@ -12,6 +12,7 @@ from pathlib import Path
 
 from assay.environment import capture
 from assay.errors import InputError, expected
+from assay.reports import words
 from assay.reports.html import html
 from assay.reports.junit import junit
 from assay.reports.markdown import markdown
@@ -96,8 +97,9 @@ def as_run(result: Finding | Run) -> Run:
 
 def _audit_title(finding: Finding) -> str:
     """What was audited and of whom, for a list of runs."""
-    what = finding.title or finding.name
-    return f"{what[:1].upper()}{what[1:]}: {finding.subject}" if what else f"Audit of {finding.subject}"
+    if finding.title:
+        return words.named(finding)
+    return f"{words.capital(finding.name)}: {finding.subject}" if finding.name else f"Audit of {finding.subject}"
 
 
 def write_atomically(path: Path, content: str) -> None:

@@ -171,9 +171,14 @@ def unit_words(unit: str) -> str:
 
 
 def title(finding: Finding) -> str:
-    """``Track 2: EqProp vs backprop parity`` for a track, else its title, name or subject."""
-    name = heading(finding)
-    return f"Track {finding.number}: {name}" if finding.number is not None else name
+    """``Track 2: EqProp vs backprop parity`` for a track, else its name among others."""
+    return f"Track {finding.number}: {heading(finding)}" if finding.number is not None else named(finding)
+
+
+def named(finding: Finding) -> str:
+    """The name of a finding among others: an audit is told from the same audit of another subject."""
+    audit = finding.number is None and finding.title and finding.subject not in ("", finding.title)
+    return f"{finding.title}: {finding.subject}" if audit else heading(finding)
 
 
 def heading(finding: Finding) -> str:

@@ -132,7 +132,7 @@ def numeric_match(
         verdict = Verdict.PASS if largest <= tolerance else Verdict.FAIL
         points = 50.0 + 50.0 * max(-1.0, min(1.0, (tolerance - largest) / tolerance))
         reason = (
-            f"largest error {number(largest, unit)}{place} of {len(found)} is "
+            f"largest error {number(largest, unit)}{place}{f' of {len(found)}' if len(found) > 1 else ''} is "
             f"{'within' if verdict is Verdict.PASS else 'above'} {number(tolerance, unit)}"
         )
     measurement = Measurement(

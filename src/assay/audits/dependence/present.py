@@ -28,6 +28,7 @@ def summarise(facts: Facts) -> Finding:
     return Finding(
         subject=facts.name,
         name="dependence",
+        title="Dependence",
         claim=f"{facts.depends}",
         verdict=verdict,
         reason=_reason(facts, verdict),

@@ -112,6 +112,7 @@ def audit_gradient(
     return Finding(
         subject=name,
         name="gradient",
+        title="Gradient",
         claim=f"Every parameter gets the gradient of the loss, to {limit:.2g} of its norm.",
         verdict=verdict,
         reason=reason,
@@ -226,6 +227,7 @@ def _no_gradient(name: str, why: str, truth: TrueGradient) -> Finding:
     return Finding(
         subject=name,
         name="gradient",
+        title="Gradient",
         claim="Every parameter gets the gradient of the loss.",
         verdict=Verdict.FAIL,
         reason=f"the rule gave no gradient: {why}",

@@ -89,7 +89,7 @@ def audit_inference(
     name = subject or f"{made} on {type(model).__name__}"
     steps, rate = made.schedule(len(layers))
     if ends.residual > AT_REST:
-        return Finding(subject=name, name="inference", claim=CLAIM, verdict=Verdict.INCONCLUSIVE,
+        return Finding(subject=name, name="inference", title="Inference", claim=CLAIM, verdict=Verdict.INCONCLUSIVE,
                        reason=f"inference finds no rest: after {MOST_STEPS} steps in float64 a state still moves by "
                               f"{ends.residual:.2g}; use a smaller rate")
     stands = _stands(made, precise, inputs, y, ends)
@@ -98,7 +98,7 @@ def audit_inference(
     controls = _controls(ends)
     verdict = check.verdict if all(control.separated for control in controls) else Verdict.INCONCLUSIVE
     return Finding(
-        subject=name, name="inference", claim=CLAIM, verdict=verdict, reason=check.reason,
+        subject=name, name="inference", title="Inference", claim=CLAIM, verdict=verdict, reason=check.reason,
         experiment=f"{len(x)} inputs, float64 copies; {steps} steps at rate {rate:g}, beta {made.beta:g}, form "
                    f"'{made.form}'; the equilibrium by {ends.steps} steps of its own",
         key_finding=_told(stands), headline="nearest to backprop", checks=(check,), controls=controls,

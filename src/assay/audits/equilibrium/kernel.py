@@ -84,6 +84,7 @@ def audit_kernel(
     return Finding(
         subject=f"kernel {name}",
         name="kernel",
+        title="Kernel",
         claim="The kernel matches the NumPy reference to within rounding, in every state and every gradient.",
         verdict=decision.verdict,
         reason=decision.reason,

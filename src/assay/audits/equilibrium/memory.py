@@ -92,6 +92,7 @@ def audit_memory(
     return Finding(
         subject=subject or f"{type(rule).__name__} on {type(model).__name__}",
         name="memory",
+        title="Memory",
         claim=f"Peak memory grows by at most {limit:.0%} from {counts[0]} to {last} sweeps.",
         verdict=decision.verdict,
         reason=f"the peak grew by {ours.growth:.1%} from {counts[0]} to {last} sweeps "

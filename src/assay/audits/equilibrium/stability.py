@@ -68,6 +68,7 @@ def audit_stability(
     return Finding(
         subject=name,
         name="stability",
+        title="Stability",
         claim=f"One step stretches no difference between states by more than {limit:g}.",
         verdict=decision.verdict,
         reason=decision.reason,
@@ -232,6 +233,7 @@ def _diverged(name: str, path: Trace, limit: float) -> Finding:
     return Finding(
         subject=name,
         name="stability",
+        title="Stability",
         claim=f"One step stretches no difference between states by more than {limit:g}.",
         verdict=Verdict.FAIL,
         reason=reason,

@@ -29,6 +29,7 @@ def summarise(facts: Facts) -> Finding:
     return Finding(
         subject=facts.name,
         name="same",
+        title="Same function",
         claim=_claim(facts),
         verdict=verdict,
         reason=_reason(facts, verdict),

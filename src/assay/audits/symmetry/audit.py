@@ -94,6 +94,7 @@ def summarise(facts: Facts) -> Finding:
     missing = [f"{part} could not be made: {why}" for part, why in tried.untested.items()]
     return Finding(
         subject=facts.name,
+        title="Symmetry",
         claim=claim(facts),
         verdict=outcome,
         reason=why,

@@ -60,6 +60,7 @@ def against(
         table = _table(pairs, found)
     return Finding(
         subject=f"{type(new).__name__} against {type(old).__name__}",
+        title="Symmetry, new against old",
         claim=f"the new model is symmetric under {symmetry.group.name} where the old one is not ({symmetry})",
         verdict=verdict,
         reason=reason,

@@ -101,7 +101,7 @@ def _trend(runs: Sequence[tuple[str, Run]], findings: dict[int, Finding]) -> Tre
         Step(name, revision(run), findings[index].verdict if index in findings else None)
         for index, (name, run) in enumerate(runs)
     )
-    return Trend(words.heading(last), last.claim, steps, _figure(runs, findings, last))
+    return Trend(words.named(last), last.claim, steps, _figure(runs, findings, last))
 
 
 def _figure(runs: Sequence[tuple[str, Run]], findings: dict[int, Finding], last: Finding) -> Figure | None:
