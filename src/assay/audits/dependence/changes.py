@@ -20,7 +20,7 @@ from assay.audits.dependence.declarations import (
     Positional,
     Rows,
 )
-from assay.errors import InputError, expected, unknown
+from assay.errors import FOREIGN, InputError, expected, unknown
 from assay.probe.subject import Leaves, Probe
 from assay.probe.values import exact, exact_spread, is_continuous
 from assay.seeding import torch_generator
@@ -188,23 +188,46 @@ def _rows(probe: Probe) -> list[Change]:
         raise expected("a sample of at least two rows", given=f"{size} row")
     generator = torch_generator(probe.seed, "rows")
     batched = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == size]
+    half = max(1, size // 2)
+    fewer = replaced(leaves, {n: leaves[n][:half].clone() for n in batched})
+    first = _rows_first(probe, fewer, size=size)
     found = []
     for kind in ("by much", "extreme"):
         kept = torch.zeros(size, dtype=torch.bool)
         kept[torch.randperm(size, generator=generator)[: max(1, size // 2)]] = True
         where = {n: (~kept).reshape(-1, *[1] * (leaves[n].ndim - 1)).expand(leaves[n].shape) for n in batched}
         new = {n: changed(leaves[n], where[n], kind, generator) for n in batched if not _is_mask(leaves[n])}
-        found.append(Change(kind, leaves, replaced(leaves, new), _keep_rows(kept), where))
-    half = max(1, size // 2)
-    fewer = replaced(leaves, {n: leaves[n][:half].clone() for n in batched})
+        found.append(Change(kind, leaves, replaced(leaves, new), _keep_rows(kept), where, here=first, there=first))
     found.append(Change("fewer rows", leaves, fewer, _keep_rows(torch.ones(half, dtype=torch.bool)),
-                        here=lambda y: y[:half] if y.ndim and len(y) == size else y, same_shape=False))  # fmt: skip
+                        here=lambda y: _picked(first(y), size, slice(half)), there=first,
+                        same_shape=False))  # fmt: skip
     order = torch.randperm(size, generator=generator)
     back = torch.argsort(order)
     moved = replaced(leaves, {n: leaves[n][order].clone() for n in batched})
     found.append(Change("rows in another order", leaves, moved, _keep_rows(torch.ones(size, dtype=torch.bool)),
-                        there=lambda y: y[back] if y.ndim and len(y) == size else y, same_shape=False))  # fmt: skip
+                        here=first, there=lambda y: _picked(first(y), size, back), same_shape=False))  # fmt: skip
     return found
+
+
+def _picked(y: Tensor, size: int, which: slice | Tensor) -> Tensor:
+    return y[which] if y.ndim and len(y) == size else y
+
+
+def _rows_first(probe: Probe, fewer: Leaves, *, size: int) -> Callable[[Tensor], Tensor]:
+    """Outputs with their rows along the first axis: the state of a recurrent layer is [layers, rows, features].
+
+    Where they lie is seen at a batch of fewer rows: along the one axis that gets as much shorter.
+    """
+    axes: dict[tuple[int, ...], int] = {}
+    try:
+        pairs = list(zip(probe.base(0, "low"), probe.values(fewer, "low"), strict=True))
+    except FOREIGN:  # what a model raises at fewer rows is told where they are compared
+        pairs = []
+    for full, part in pairs:
+        shorter = [axis for axis, (a, b) in enumerate(zip(full.shape, part.shape, strict=False)) if a != b]
+        if full.ndim == part.ndim and len(shorter) == 1 and shorter[0] and full.shape[shorter[0]] == size:
+            axes |= {tuple(full.shape): shorter[0], tuple(part.shape): shorter[0]}
+    return lambda y: y.movedim(axes.get(tuple(y.shape), 0), 0) if y.ndim else y
 
 
 def _is_mask(leaf: Tensor) -> bool:

@@ -158,3 +158,26 @@ def test_the_assertion_is_an_assertion_error_with_the_module() -> None:
     with pytest.raises(AssertionError, match=r"blocks\.1"):
         assay.assert_depends(TinyGPT(shift=2), tokens(), dep.causal())
     assert assay.assert_depends(TinyGPT(), tokens(), dep.causal()).passed
+
+
+class Recurrent(nn.Module):
+    """Tags and the state of an LSTM, whose rows lie along its second axis; ``leaky`` centres it over the rows."""
+
+    def __init__(self, leaky: bool) -> None:
+        super().__init__()
+        self.rnn, self.leaky = nn.LSTM(3, 4, num_layers=2, batch_first=True), leaky
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        y, (hidden, cell) = self.rnn(x)
+        return y, (hidden - hidden.mean(1, keepdim=True) if self.leaky else hidden, cell)
+
+
+@pytest.mark.parametrize("leaky", [False, True])
+def test_rows_are_found_along_whatever_axis_an_output_has_them(leaky: bool) -> None:
+    x = torch.randn(6, 5, 3, generator=torch.Generator().manual_seed(0))
+    finding = assay.audit_dependence(Recurrent(leaky), x, dep.rows())
+    assert finding.verdict is (Verdict.FAIL if leaky else Verdict.PASS), finding.reason
+    compared = {check.name.partition(": ")[2] for check in finding.checks}
+    assert {"output 0", "output 1.0", "output 1.1"} <= compared, "the state is tested too"
+    if leaky:
+        assert "output 1.0" in finding.reason

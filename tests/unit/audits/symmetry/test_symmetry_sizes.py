@@ -87,6 +87,7 @@ def test_edges_that_are_declared_are_tested_in_another_order() -> None:
     planted = sym.audit_symmetry(Messages(first=8), graphs(4), declared(sym.permuted(0)), **FEW)
     assert check(planted, "permutation: output").verdict is Verdict.PASS
     assert check(planted, "permutation of edges: output").label == "BROKEN"
+    assert planted.issues[0].title == "The order of edges enters", planted.issues[0]
 
 
 def test_what_a_model_says_of_each_edge_follows_the_edges() -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from torch import nn
 
+from assay.audits.symmetry.edges import EDGES
 from assay.audits.symmetry.explain import signatures
 from assay.audits.symmetry.explain.causes import fitted_cause, module_cause
 from assay.audits.symmetry.explain.signatures import Signature
@@ -182,7 +183,8 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
     by_module = module_cause(facts, location)
     if by_module is not None:
         return by_module
-    return fitted_cause(facts, generator, location) or signatures.UNKNOWN
+    otherwise = signatures.EDGE_ORDER if generator == f"permutation of {EDGES}" else signatures.UNKNOWN
+    return fitted_cause(facts, generator, location) or otherwise
 
 
 def _share(facts: Facts, generator: str) -> str:

@@ -61,6 +61,12 @@ INDEX = Signature(
     "order-dependent operation, a cap on neighbours)",
     "aggregate with sum, mean or max, drop what depends on the index, break ties by value",
 )
+EDGE_ORDER = Signature(
+    "The order of edges enters",
+    "the answer depends on the order in which edges are listed: an assignment that keeps the last of several edges "
+    "into a node, or a cap or a sort that takes the first ones",
+    "gather what arrives at a node by a sum, mean or maximum (index_add_, scatter_reduce), and break ties by value",
+)
 ADDED = Signature(
     "Added constant",
     "the error is the same for every input: something is added that does not follow the transformation (a bias per "
