@@ -15,6 +15,7 @@ from assay.audits.same import conditions as at
 from assay.audits.same import present
 from assay.audits.same.judge import Comparison, Truth, compare
 from assay.audits.same.locate import first_difference, traced
+from assay.audits.same.modes import agree_in_evaluation
 from assay.audits.same.quantities import Call, Quantities, Question, Wrapped, counterparts
 from assay.audits.same.swap import Pairs, blamed, counterpart_modules, exchange
 from assay.errors import InputError, NotPassed, expected, unknown
@@ -53,6 +54,8 @@ class Facts:
     lacking: dict[str, str] = field(default_factory=dict)
     """What the candidate has not, or raises at beyond inputs like the sample: what can be compared may agree."""
     module: str | None = None
+    agree_in_evaluation: bool = False
+    """They differ in the mode they are in, and their outputs agree once both are in evaluation mode."""
     high_problem: str = ""
 
 
@@ -193,6 +196,11 @@ def _measure(
         facts.module = _locate(question, models, leaves=leaves, high=high, dtype=dtype, seed=seed)
         if facts.module is None:
             facts.module = _locate_by_exchange(facts, models, leaves=leaves, ask=ask, same=same)
+    if any(one.differs and one.condition == "as given" and one.quantity.startswith("output") for one in facts.compared):
+        four = (models.rough, models.exact, models.nudged, models.candidate)
+        with_nudge, kinds = at.nudged_leaves(leaves, dtype, seed), (None, high, high, None)
+        facts.agree_in_evaluation = agree_in_evaluation(four, lambda place, model: ask(
+            model, with_nudge if place == 2 else leaves, kinds[place], order=0))  # fmt: skip
     return facts
 
 

@@ -234,6 +234,9 @@ def _advice(facts: Facts, failed: list[Comparison]) -> tuple[str, str]:
         part, why = next(iter(facts.wrong.items()))
         alone = "; gradients=False compares outputs alone" if part == "as given" else ""
         return f"{part}: {why}", f"make the candidate accept and return what the reference does{alone}"
+    if facts.agree_in_evaluation:
+        return ("they differ in training mode, in which they were given; in evaluation mode their outputs agree "
+                "(dropout left on, batch statistics)", "call .eval() on both, if it is evaluation that is claimed")
     conditions, kinds = {c.condition for c in failed}, {c.quantity.split(" ")[0] for c in failed}
     if conditions == {"the same call again"}:
         return f"{where} draws noise or keeps state between calls", "put it into evaluation mode; drop the state"

@@ -279,3 +279,15 @@ def test_misuse_is_told_in_one_line() -> None:
     with pytest.raises(AssertionError, match="gradient"):
         assay.assert_same(net(), net(own=True), X)
     assert assay.assert_same(net(), net(), X).passed
+
+
+def test_dropout_left_on_is_named_as_what_it_is_and_other_faults_are_not_taken_for_it() -> None:
+    reference = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3), nn.Tanh(), nn.Linear(6, 3))
+    rewritten = nn.Sequential(reference[0], nn.Tanh(), reference[3])
+    on = assay.audit_same(reference, rewritten, X)
+    assert on.verdict is Verdict.FAIL and "evaluation mode" in on.issues[0].cause and ".eval()" in on.issues[0].fix
+    assert assay.audit_same(reference.eval(), rewritten.eval(), X, gradients=False).passed
+    reference.train()
+    wrong = nn.Sequential(reference[0], nn.Sigmoid(), reference[3])
+    other = assay.audit_same(reference, wrong, X)
+    assert other.verdict is Verdict.FAIL and "evaluation mode" not in other.issues[0].cause
