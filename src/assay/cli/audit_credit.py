@@ -43,8 +43,8 @@ def audit_credit(
 ) -> None:
     """Does the learning signal reach every block, can it be measured, and does training the blocks pay?
 
-    With --epochs the frozen, backprop and rule arms of a named task are trained first (as engine cells, cached in
-    assay-runs/cells and shared between rules). Exit code: 0 PASS, 1 FAIL, 3 partial or undecided, 4 ERROR.
+    With --epochs the frozen, backprop and rule arms of a named task are trained first (cells in assay-runs/cells).
+    Exit code: 0 PASS, 1 FAIL, 3 partial or undecided, 4 ERROR.
     """
     finding = run(
         model,

@@ -25,8 +25,8 @@ def audit_run_command(
 ) -> None:
     """Audit a run: decide every finding again from its cells, compute a sample of them again, report each difference.
 
-    A run of somebody else's needs no key: what an unknown key has signed is read and doubted until it was computed
-    again. The run and its store are left as they are.
+    A run of somebody else's needs no key: what an unknown key signed is doubted until it is computed again.
+    The run and its store are left as they are.
 
     Exit code: 0 everything holds, 1 something does not, 3 something could not be checked.\n
     assay audit-run assay-runs/20260101-120000-abc123 --rerun 10%
