@@ -87,8 +87,7 @@ def audit_memory(
     by_depth = _by_depth(
         model, rule, through_time=through_time, x=x, y=y, depths=depths, family=family, sweeps=counts[0]
     )
-    plain = _plain_peak(model, x, y)
-    last = counts[-1]
+    plain, last = _plain_peak(model, x, y), counts[-1]
     return Finding(
         subject=subject or f"{type(rule).__name__} on {type(model).__name__}",
         name="memory",
