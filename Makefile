@@ -23,7 +23,7 @@ test-units: $(VENV)/.test
 test-clusters: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -m "(ray or browser) and not slow" tests/browser tests/faults tests/docs/test_site.py
 
-# Experiments of minutes.
+# Trainings, crowds, compilers, a wheel in an empty environment, and the tutorials as a reader runs them.
 test-slow: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -n auto --dist loadgroup -m slow
 
