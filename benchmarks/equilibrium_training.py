@@ -3,11 +3,11 @@
     python benchmarks/equilibrium.py training --records FOLDER    one file per measurement; resumes
     python benchmarks/equilibrium.py training --records FOLDER --write    their summary into docs/benchmarks/
 
-The error is that of the network of the table on MNIST, batch 128, Adam 1e-3, trained by the schedule itself: at the
-start and after each of LOOKS steps (it is largest after some 25). The accuracy is that of the same network with hidden
-layers of 128, or the same maps, on digits: ten epochs of batches of 32, Adam 2e-3 falling by a cosine, the test part,
-paired seed by seed with backprop of the network without feedback and without a bound. Nothing is chosen on the test
-part: ``SETTINGS`` were fixed by the error of the gradient alone.
+Everything is the network of the table on MNIST: 20,000 training images, five epochs in batches of 128, Adam from 1e-3.
+The error is the worst of the first weights and of those after each of LOOKS steps by the schedule itself, the rate held
+at 1e-3, over the seeds CHECKED: ``SETTINGS`` were fixed by that error on seed 0, which is none of them, and nothing was
+chosen by accuracy. The accuracy is that on the 10,000 test images, the rate falling by a cosine, paired seed by seed
+with backprop of the network without feedback and without a bound.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from assay.learning import train
 from assay.models import EnergyConv, EnergyMLP
 from assay.rules import Backprop, EqProp, HealthWarning, keep_bounded
 from assay.stats.intervals import mean_interval
+from assay.tasks.base import ArrayTask
 
 RECORDS = Path(__file__).parent.parent / "docs" / "benchmarks" / "equilibrium-price.json"
-BATCH, LOOKS = 128, (25, 60, 120)
-SEEDS = range(6)
-EPOCHS = 10
+ITEMS, BATCH, EPOCHS = 20_000, 128, 5
+LOOKS = (25, 60, 120, 250, 500, 780)
+SEEDS, CHECKED = range(10), (1, 2)
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,19 @@ class Setting:
     sweeps: tuple[int, int]
     hidden: int = 0
 
-    def model(self, seed: int, *, small: bool = False) -> Any:
-        """A fresh energy network, for MNIST or, ``small``, for digits."""
+    def model(self, seed: int) -> Any:
+        """A fresh energy network."""
         if self.hidden:
-            widths = [64] + [128] * self.hidden if small else [784] + [512] * self.hidden
-            return EnergyMLP([*widths, 10], gamma=self.gamma, solver="projected", seed=seed)
-        size = 8 if small else 28
-        return EnergyConv((1, size, size), [16, 32], pooling="max", gamma=self.gamma, seed=seed)
+            return EnergyMLP([784, *[512] * self.hidden, 10], gamma=self.gamma, solver="projected", seed=seed)
+        return EnergyConv((1, 28, 28), [16, 32], pooling="max", gamma=self.gamma, seed=seed)
 
-    def optimiser(self, model: Any, *, rate: float = 1e-3) -> torch.optim.Optimizer:
+    def task(self, seed: int) -> ArrayTask:
+        """The images, as rows or as pictures."""
+        return tasks.mnist(seed=seed, flat=bool(self.hidden)).subset(train=ITEMS)
+
+    def optimiser(self, model: Any) -> torch.optim.Optimizer:
         """Adam, with the bound where there is one."""
-        adam = torch.optim.Adam(model.parameters(), lr=rate)
+        adam = torch.optim.Adam(model.parameters(), lr=1e-3)
         if self.bound is None:
             return adam
         inner = list(model.layers)[1:-1] if self.hidden else list(model.layers)[1:]
@@ -68,10 +71,10 @@ class Setting:
 
 SETTINGS = (
     Setting("784-512-10", 1.25, 0.1, None, (1, 1), hidden=1),
-    Setting("784-512-512-10", 1.7, 0.1, 1.0, (1, 1), hidden=2),
-    Setting("784-512x3-10", 1.9, 0.06, 1.0, (1, 1), hidden=3),
+    Setting("784-512-512-10", 1.7, 0.09, 1.0, (1, 1), hidden=2),
+    Setting("784-512x3-10", 1.9, 0.05, 1.0, (1, 1), hidden=3),
     Setting("784-512x5-10", 2.1, 0.02, 1.0, (1, 1), hidden=5),
-    Setting("small convolution, max pooling", 2.3, 0.01, None, (1, 1)),
+    Setting("small convolution, max pooling", 2.3, 0.02, 1.0, (1, 1)),
 )
 
 
@@ -88,8 +91,8 @@ def main() -> None:
         RECORDS.write_text(json.dumps(summary(options.records), indent=1) + "\n")
         return
     planned: list[tuple[str, Callable[[], dict[str, float]]]] = []
-    for setting in SETTINGS:
-        planned.append((f"{setting.name} error", lambda setting=setting: erred(setting)))  # type: ignore[misc]
+    for seed, setting in itertools.product(CHECKED, SETTINGS):
+        planned.append((f"{setting.name} error {seed}", lambda s=setting, n=seed: erred(s, n)))  # type: ignore[misc]
     for seed, setting, arm in itertools.product(SEEDS, SETTINGS, ("backprop", "ep")):
         planned.append((f"{setting.name} {arm} {seed}",
                         lambda s=setting, a=arm, n=seed: ended(s, a, n)))  # type: ignore[misc]
@@ -100,30 +103,31 @@ def main() -> None:
             print(file.name, file.read_text(), flush=True)
 
 
-def erred(setting: Setting) -> dict[str, float]:
-    """The worst error and cosine of any parameter's gradient during the first steps on MNIST."""
-    part, model = tasks.mnist(seed=0).train, setting.model(0)
-    x, y = part.x.view((-1, 784) if setting.hidden else (-1, 1, 28, 28)), part.y
+def erred(setting: Setting, seed: int) -> dict[str, float]:
+    """The worst error and cosine of any parameter's gradient along the training."""
+    part, model = setting.task(seed).train, setting.model(seed)
     rule, optimiser, worst, least = EqProp(sweeps=setting.sweeps), setting.optimiser(model), 0.0, 1.0
     for number in range(max(LOOKS) + 1):
-        rows = slice(number * BATCH, (number + 1) * BATCH)
+        first = number * BATCH % (ITEMS - BATCH)
+        x, y = part.x[first : first + BATCH], part.y[first : first + BATCH]
         optimiser.zero_grad()
-        rule.backward(model, x[rows], y[rows])
+        rule.backward(model, x, y)
         if number in (0, *LOOKS):
-            error, cosine = agreement(model, x[rows], y[rows])
+            error, cosine = agreement(model, x, y)
             worst, least = max(worst, error), min(least, cosine)
         optimiser.step()
     return {"error": worst, "cosine": least}
 
 
 def ended(setting: Setting, arm: str, seed: int) -> dict[str, float]:
-    """The test accuracy on digits."""
-    model, task = setting.model(seed, small=True), tasks.digits(seed=seed, flat=bool(setting.hidden))
+    """The accuracy on the test images."""
+    model, task = setting.model(seed), setting.task(seed)
     if arm == "ep":
-        result = train(model, task, EqProp(sweeps=setting.sweeps), epochs=EPOCHS, seed=seed,
-                       optimiser=lambda _: setting.optimiser(model, rate=2e-3))
+        result = train(model, task, EqProp(sweeps=setting.sweeps), epochs=EPOCHS, batch_size=BATCH, seed=seed,
+                       optimiser=lambda _: setting.optimiser(model))
     else:
-        result = train(model.feedforward(), task, Backprop(), epochs=EPOCHS, seed=seed, learning_rate=2e-3)
+        result = train(model.feedforward(), task, Backprop(), epochs=EPOCHS, batch_size=BATCH, seed=seed,
+                       learning_rate=1e-3)
     return {"accuracy": result.test_accuracy}
 
 
@@ -150,8 +154,10 @@ def summary(folder: Path) -> dict[str, Any]:
         pairs = [(ours, theirs) for seed in SEEDS if (ours := read(f"{setting.name} ep {seed}"))
                  and (theirs := read(f"{setting.name} backprop {seed}"))]
         gaps = [100 * (ours["accuracy"] - theirs["accuracy"]) for ours, theirs in pairs]
-        if (worst := read(f"{setting.name} error")) is None:
+        looks = [seen for seed in CHECKED if (seen := read(f"{setting.name} error {seed}"))]
+        if not looks:
             continue
+        worst = {"error": max(each["error"] for each in looks), "cosine": min(each["cosine"] for each in looks)}
         if len(gaps) < 2:
             found[setting.name] = {"seeds": 0, **worst}
             continue
