@@ -62,7 +62,7 @@ fresh:
 
 # Would the tests notice? A sample of changes of one line; the same command goes on where it was stopped.
 mutate: $(VENV)/.test
-	$(RUN) $(BIN)/python tests/mutation/run.py
+	$(RUN) $(BIN)/python tests/mutation/mutate.py
 
 clean:
 	rm -rf $(VENV) build dist
