@@ -58,6 +58,7 @@ _ALIASES = {
     "scale": "Scale",
     "lorentz": "Lorentz",
     "flip": "Flip",
+    "scalar": "invariant",  # what e3nn and escnn users type: the trivial representation
     # The names of the original: a layer is a model, and every audit tests layers and gradients too.
     "test_model_equivariance": "audit_equivariance",
     "test_model_invariance": "audit_invariance",

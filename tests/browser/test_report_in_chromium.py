@@ -303,16 +303,26 @@ def test_hostile_names_are_inert(browser: Any, builders: ModuleType, tmp_path: P
         browser.picture(f"hostile-{width}", height=3000)
 
 
-def test_five_hundred_tracks_open_within_two_seconds_of_work(
+def work(browser: Any, page: Path) -> float:
+    """Processor seconds of the page's own thread until its first screen is painted; other work does not count."""
+    browser.open("about:blank")
+    browser.driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    browser.open(page.as_uri())
+    browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    metrics = browser.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+
+def test_five_hundred_tracks_open_with_little_more_work_than_an_empty_page(
     browser: Any, builders: ModuleType, tmp_path: Path
 ) -> None:
+    """The claim is 1.5 s by the clock of an idle machine, which ``benchmarks/page.py`` measures; here it is work."""
+    empty = tmp_path / "empty.html"
+    empty.write_text("<!doctype html><title>empty</title><p>Nothing.", encoding="utf-8")
     file = save_report(builders.large_run(500, 20), tmp_path / "index.html")
     assert file.stat().st_size < 3_000_000
-    # Time of the page's own thread: what a reader waits for on a machine that does nothing else.
-    browser.driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+    assert work(browser, file) - work(browser, empty) < 1.5
     browser.open(file.as_uri())
-    metrics = browser.driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-    assert next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration") < 2.0
     browser.one("button[data-filter=FAIL]").click()
     assert len(shown(browser)) == 83
     browser.picture("large", height=2400)

@@ -118,7 +118,10 @@ function redraw(chart: SVGSVGElement, axes: SVGGElement, original: Node[], view:
     for (const node of original) {
       if (!(node instanceof SVGTextElement) || node.getAttribute("text-anchor") !== "middle") continue;
       const at = left + ((Number(node.getAttribute("x")) - left) / width - view.x) / view.size * width;
-      if (at >= left && at <= left + width) marks.push(text(node.textContent ?? "", at, top + height + 16, "middle"));
+      if (at < left || at > left + width) continue;
+      const moved = node.cloneNode(true) as SVGTextElement;
+      for (const part of [moved, ...moved.querySelectorAll("tspan")]) part.setAttribute("x", String(at));
+      marks.push(moved);
     }
   } else {
     for (const tick of ticks(x, view.x, view.x + view.size, 6)) {

@@ -53,11 +53,16 @@ def plan_command(
                                 ("a finite --gap", gap, math.isfinite(gap))):
         if not fine:
             raise expected(option, given=f"{value:g}")
+    chosen = settings(budget=budget, seeds=seeds, seed=seed, workers=workers, engine=engine, address=address,
+                      store=store)  # fmt: skip
+    asked = f"--seeds {chosen.seeds}" if chosen.seeds else f"--budget {chosen.budget}"
     if tracks:
-        _cost(tracks, settings(budget=budget, seeds=seeds, seed=seed, workers=workers, engine=engine, address=address,
-                               store=store))
-    if spread is not None or pilot is not None:
-        _seeds_needed(_spreads(tracks, spread, pilot, margin), gap, power)
+        _cost(tracks, chosen)
+    if (spread is not None or pilot is not None) and (needed := _seeds_needed(_spreads(tracks, spread, pilot, margin),
+                                                                             gap, power)):  # fmt: skip
+        asked = f"--seeds {needed}"
+    if tracks:
+        _next(tracks, asked)
 
 
 def _cost(tracks: list[str], chosen: Settings) -> None:
@@ -118,9 +123,14 @@ def _cost(tracks: list[str], chosen: Settings) -> None:
         hang(f"[dim]times[/dim]   a guess: no cell of this plan was ever timed, and cells of the claims that ship take "
              f"{guess.low:.2g} to {guess.high:.2g} s each; run it once with --seeds 1, then ask again", 10,
              first=2)  # fmt: skip
-    asked = f"--seeds {chosen.seeds}" if chosen.seeds else f"--budget {level}"
-    out.print(f"[dim]next[/dim]  [bold]assay verify {' '.join(str(t.number) for t in found)} {asked}[/bold]",
-              soft_wrap=True)  # fmt: skip
+
+
+def _next(tracks: list[str], asked: str) -> None:
+    from assay.cli.common import console
+    from assay.registry import registry
+
+    numbers = " ".join(str(registry.find(name).number) for name in tracks)
+    console().print(f"[dim]next[/dim]  [bold]assay verify {numbers} {asked}[/bold]", soft_wrap=True)
 
 
 def _stored(place: Store, cells: list[Cell]) -> set[str]:
@@ -173,9 +183,9 @@ def _spreads(
         deviation, unit = statistics.stdev(decided.values), words.unit_words(decided.unit)
         found.append(Spread(name, deviation, margin or own or 1.0, unit))
     if not found:
-        which = f" of {', '.join(map(str, sorted(asked)))}" if asked else ""
+        which = f" among {', '.join(map(str, sorted(asked)))}" if asked else ""
         raise InputError(f"{pilot} holds no claim{which} with a margin on both sides and two or more seeds; give "
-                         "--margin, or run at least two seeds as a pilot")  # fmt: skip
+                         "--margin, or run at least two seeds of it as a pilot")  # fmt: skip
     return found
 
 
@@ -185,19 +195,23 @@ def _margin(region: Region | None) -> float | None:
     return (region.high - region.low) / 2
 
 
-def _seeds_needed(spreads: list[Spread], gap: float, power: float) -> None:
+def _seeds_needed(spreads: list[Spread], gap: float, power: float) -> int:
+    """Print what each claim needs; the most of them, or 0 if none could be told."""
     from assay import stats
     from assay.cli.voice import hang, safe
 
+    most = 0
     for one in spreads:
         name, unit = safe(one.name), safe(one.unit)
         if one.deviation <= 0:
             hang(f"[bold]{name}[/bold]: the pilot shows no spread at all; judge it by test items, not seeds", 2)
             continue
         needed = stats.seeds_needed(one.margin, one.deviation, gap=gap, target=power)
+        most = max(most, needed)
         reach = ", ".join(
             f"{n} seeds: {stats.minimal_margin(one.deviation, n, target=power):.3g}{unit}" for n in (3, 5, 10, 20)
         )
         hang(f"[bold]{name}[/bold]: {needed} seeds for parity within ±{one.margin:g}{unit} (standard deviation "
              f"{one.deviation:.3g}{unit}, gap {gap:g}{unit}, power {power:g})", 2)  # fmt: skip
         hang(f"[dim]smallest margin shown with that power[/dim]  {reach}", 4, first=2)
+    return most

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 12
 """Longer tables are left to the page."""
 MOST_NUMBERS = 6
+MOST_HINTS = 2
 
 
 def safe(text: str) -> str:
@@ -58,10 +59,10 @@ def say_run(run: Run, page: Path | None) -> None:
 def say_finding(finding: Finding, page: Path | None = None, *, again: str = "") -> None:
     """One finding in full: what an audit command prints."""
     out = console()
-    hang(f"{sign(finding.verdict)}  [bold]{safe(_capital(finding.claim))}[/bold]", 2)
+    hang(f"{sign(finding.verdict)}  [bold]{safe(words.capital(finding.claim))}[/bold]", 2)
     hang(safe(plain(finding)), 2, first=2)
     if says_more(finding):
-        hang(safe(_capital(finding.reason)), 2, first=2)
+        hang(safe(words.capital(finding.reason)), 2, first=2)
     for text in contradictions(finding):
         hang(f"[red]✗ {safe(text)}[/red]", 4, first=2)
     for issue in finding.issues:
@@ -74,6 +75,9 @@ def say_finding(finding: Finding, page: Path | None = None, *, again: str = "") 
     _checks(finding)
     _first_table(finding)
     _controls(finding)
+    fixes = {issue.fix for issue in finding.issues}
+    for text in [text for text in finding.improvements if text not in fixes][:MOST_HINTS]:
+        hang(f"[dim]hint[/dim]    {safe(text)}", 10, first=2)
     for text in finding.limitations[:1]:
         hang(f"[dim]limits[/dim]  {safe(text)}", 10, first=2)
     if page is not None:
@@ -92,7 +96,7 @@ def _say_claim(finding: Finding) -> None:
     number = "" if finding.number is None else f"{finding.number}  "
     evidence = f"  [dim]{finding.evidence.value}[/dim]" if finding.evidence else ""
     hang(f"{sign(finding.verdict)}  [bold]{number}{safe(words.heading(finding))}[/bold]{evidence}", 2)
-    hang(safe(_capital(finding.claim)), 4, first=4)
+    hang(safe(words.capital(finding.claim)), 4, first=4)
     hang(f"[dim]{safe(plain(finding))}[/dim]", 4, first=4)
     for text in contradictions(finding):
         hang(f"[red]✗ {safe(text)}[/red]", 6, first=4)
@@ -220,9 +224,3 @@ def hang(markup: str, indent: int, *, first: int = 0) -> None:
     for index, line in enumerate(Text.from_markup(markup).wrap(out, max(20, out.width - indent))):
         line.rstrip()
         out.print(Text(" " * (first if index == 0 else indent)) + line, soft_wrap=True)
-
-
-def _capital(text: str) -> str:
-    """A capital first, unless the first word is a name such as ``fa-layer/mlp``."""
-    first = text.partition(" ")[0]
-    return text[:1].upper() + text[1:] if first.rstrip(",.:;").isalpha() else text

@@ -110,7 +110,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    result.filters.update(short=short, sentence=words.sentence, ended=words.ended)
+    result.filters.update(short=short, sentence=words.sentence, ended=words.ended, capital=words.capital)
     result.globals.update(terms_here=False, terms=TERMS)
     result.globals.update(
         words=words.WORDS,

@@ -38,7 +38,7 @@ def next_steps(run: Run) -> tuple[Step, ...]:
             )
         )
     elif undecided and run.kind == "bench" and "--seeds" in undecided[0].rerun:
-        steps.append(Step(f"Undecided: {_listed(undecided)}. More seeds may decide.", _more_seeds(undecided[0].rerun)))
+        steps.append(_more_of_a_benchmark(undecided))
     elif undecided and len(undecided) == 1 and undecided[0].rerun and run.kind != "verify":
         steps.append(Step("Undecided: the same command with more seeds or inputs may decide it.", undecided[0].rerun))
     crashed = [f for f in run.findings if f.verdict is Verdict.ERROR]
@@ -51,6 +51,15 @@ def next_steps(run: Run) -> tuple[Step, ...]:
             )
         )
     return tuple(steps)
+
+
+def _more_of_a_benchmark(undecided: Sequence[Finding]) -> Step:
+    """One command for every undecided task of a benchmark: their own commands differ in the task alone."""
+    tail = undecided[0].rerun.partition(" --")[2]
+    same = [f for f in undecided if f.rerun.partition(" --")[2] == tail]
+    tasks = dict.fromkeys(f.rerun.partition(" --")[0].removeprefix("assay bench ") for f in same)
+    command = _more_seeds(f"assay bench {' '.join(tasks)} --{tail}")
+    return Step(f"Undecided: {_listed(same)}. More seeds may decide.", command)
 
 
 def _more_seeds(command: str) -> str:

@@ -17,17 +17,19 @@ def plain(finding: Finding) -> str:
     decided = words.headline(finding)
     if decided is None or decided.interval is None or decided.region is None:
         return words.sentence(finding.reason)
-    if decided.region.judge(decided.interval) is not finding.verdict:
+    shown = decided.region.judge(decided.interval)
+    but = _but(finding) if finding.verdict is Verdict.PARTIAL and shown is Verdict.PASS else ""
+    if shown is not finding.verdict and not but:
         return words.sentence(finding.reason)
     low, high = words.ends(decided)
     name, unit = decided.name, words.unit_words(decided.unit)
     could = f"could be {low} to {high}{unit}" if low != high else f"is {low}{unit}"
     allows = f"the claim allows {words.allowed(decided)}"
     if finding.verdict is Verdict.INCONCLUSIVE:
-        return f"{_capital(_many(decided))} cannot tell: the {name} {could}, {allows}."
+        return f"{words.capital(_many(decided))} cannot tell: the {name} {could}, {allows}."
     value = words.centre(decided)
-    if finding.verdict is Verdict.PASS:
-        return f"The {name} is {value}{unit} and {could}; {allows}."
+    if shown is Verdict.PASS:
+        return f"The {name} is {value}{unit} and {could}; {allows}.{but}"
     return f"The {name} is {value}{unit} ({could}); {allows}."
 
 
@@ -36,11 +38,13 @@ def says_more(finding: Finding) -> bool:
     return plain(finding) != words.sentence(finding.reason)
 
 
+def _but(finding: Finding) -> str:
+    """What keeps a claim whose deciding number holds from holding: the checks that count and do not pass."""
+    open_ = [check for check in finding.checks if check.verdict is not Verdict.PASS and not check.aside]
+    return "".join(f" But \u201c{check.name}\u201d {words.WORDS[check.verdict].phrase}." for check in open_)
+
+
 def _many(measurement: Measurement) -> str:
     of = words.counted(measurement)
     count = _COUNTS[measurement.n] if measurement.n < len(_COUNTS) else str(measurement.n)
     return f"{count} {of}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

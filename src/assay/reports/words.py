@@ -33,8 +33,8 @@ WORDS = {
 _KNOWN_COUNTS = ("inputs", "angles", "test items", "transforms", "samples", "layers", "sizes", "models", "blocks")
 
 EVIDENCE_MEANING = {
-    "smoke": "it runs; fewer than three seeds",
-    "directional": "three seeds or more and every guard holds",
+    "smoke": "it runs; fewer than three seeds, or inputs where seeds decide nothing",
+    "directional": "three seeds or more, or three inputs where seeds decide nothing; every guard holds",
     "confirmed": "ten seeds (or inputs times precisions) or more, planned, enough power, controls told apart",
     "replicated": "confirmed again on another machine or version",
 }
@@ -207,7 +207,17 @@ def sentence(reason: str) -> str:
     ('Three seeds.', 'n = 1: too few.')
     """
     text = ended(reason)
-    return text if text[1:3] in (" =", " <", " >") else text[:1].upper() + text[1:]
+    return text if text[1:3] in (" =", " <", " >") else capital(text)
+
+
+def capital(text: str) -> str:
+    """A capital first, unless the first word is a name, which keeps its own spelling.
+
+    >>> capital("the gap"), capital("fa-layer/mlp is within 1 pp")
+    ('The gap', 'fa-layer/mlp is within 1 pp')
+    """
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.rstrip(",.:;").isalpha() else text
 
 
 def run_title(run: Run) -> str:

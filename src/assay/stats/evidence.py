@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from assay.errors import expected
-from assay.results import Check, Control, Evidence, Finding, Verdict
+from assay.results import Check, Control, Evidence, Finding, Measurement, Verdict
 from assay.stats import guards
 from assay.stats.decision import MINIMUM_SEEDS
 from assay.stats.guards import LOOKS, deciding, headline_of
@@ -68,6 +68,7 @@ def enforce(finding: Finding, *, kind: Kind, ran: Ran) -> Finding:
     """
     finding = finding.model_copy(update={"controls": ran.controls})
     before, stopped, asks = finding.verdict, set[str](), guards.asked(finding)
+    judged_before = deciding(finding)
     if (moved := ran.moved(asks)) is not None:
         finding = _asked_otherwise(finding, moved)
     if kind == "statistical" and ran.look is not None:
@@ -86,6 +87,8 @@ def enforce(finding: Finding, *, kind: Kind, ran: Ran) -> Finding:
         if (check := guard(finding)) is not None:
             finding = _stopped(finding, check, first=finding.verdict is before)
             stopped.add(check.name)
+    if not stopped:  # a guard that stopped has said at which interval it did
+        finding = _said_which_interval(finding, judged_before)
     decided = finding.verdict in (Verdict.PASS, Verdict.FAIL)
     level = evidence_level(
         kind=kind,
@@ -117,6 +120,22 @@ def _at_this_look(finding: Finding, ran: Ran) -> Finding:
         roots = ", ".join(map(str, look.shopped))
         update["limitations"] = (*finding.limitations, f"Root seeds tried before without a PASS: {roots}. {look.note}.")
     return finding.model_copy(update=update)
+
+
+def _said_which_interval(finding: Finding, before: Sequence[Measurement]) -> Finding:
+    """The reason was written at the level of the claim; if this look is stricter, it names the interval that decides.
+
+    A page shows the stricter interval, so a reason with the other one alone would tell a second story.
+    """
+    wider = [m for m, old in zip(deciding(finding), before, strict=True) if m.interval != old.interval]
+    told = "; ".join(
+        f"{m.name + ' ' if len(wider) > 1 else ''}[{m.interval.low:.4g}, {m.interval.high:.4g}] "
+        f"({100 * m.interval.confidence:.3g} %)" for m in wider if m.interval is not None
+    )  # fmt: skip
+    if not told:
+        return finding
+    reason = f"{finding.reason}; what decides is the interval at the level of this look, {told}"
+    return finding.model_copy(update={"reason": reason})
 
 
 def _asked_otherwise(finding: Finding, look: Look) -> Finding:

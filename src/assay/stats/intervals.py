@@ -55,12 +55,14 @@ def summarise(
     seeds: Sequence[int] = (),
     confidence: float = 0.95,
     note: str = "",
+    of: str = "",
     possible: Region | None = None,
 ) -> Measurement:
     """The mean of the observations as a Measurement: n, t interval (None for n = 1) and the observations themselves.
 
-    ``possible`` is what the quantity can be at all: a t interval knows of no ends, and is cut there. Percentages that
-    all lie between 0 and 100 are levels, which cannot leave that range (differences of them are given in pp).
+    ``of`` says what n counts where no seeds do. ``possible`` is what the quantity can be at all: a t interval knows of
+    no ends, and is cut there. Percentages that all lie between 0 and 100 are levels, which cannot leave that range
+    (differences of them are given in pp).
 
     >>> summarise("accuracy", [97.1, 96.8, 97.3], unit="%", seeds=[42, 43, 44]).n
     3
@@ -77,6 +79,7 @@ def summarise(
         values=data,
         seeds=tuple(seeds),
         note=note,
+        of=of,
         interval=mean_interval(data, confidence=confidence),
         possible=possible if possible is not None else levels(data, unit),
     )

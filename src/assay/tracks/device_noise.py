@@ -94,7 +94,7 @@ class DeviceNoise:
                                    label="test accuracy (%)"),
             tables=(Table(title="Noise, accuracy and gradient", rows=tuple(rows),
                           columns=("Arm", "Noise (SD)", "Accuracy (%)", "Cosine before training")),),
-            numbers=[stats.summarise("accuracy with 0.5 % noise", small, unit="%"),
+            numbers=[stats.summarise("accuracy with 0.5 % noise", small, unit="%", of="seeds"),
                      *findings.summaries({NOISY: ours, QUIET: theirs}, "%")],
             limits=(
                 "Noise on reading alone: the dynamics, the weights and the answers at test time are free of it.",

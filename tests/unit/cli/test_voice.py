@@ -55,6 +55,13 @@ def test_a_finding_is_inert_wrapped_and_begins_with_its_verdict(width: int, caps
     assert max(map(cell_len, lines)) > width - 20, "the terminal is used"
 
 
+def test_what_an_audit_advises_beside_its_fixes_is_said(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    fix = evil_finding().issues[0].fix
+    voice.say_finding(evil_finding().model_copy(update={"improvements": (fix, f"declare it: {EVIL}")}))
+    hints = [line for line in said(capsys) if line.strip().startswith("hint")]
+    assert len(hints) == 1 and "declare it" in hints[0], "a fix stands with its issue and is not repeated"
+
+
 def test_a_run_is_inert_and_says_eight_identical_failures_once(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     two = (evil_finding(), evil_finding())
     voice.say_run(Run(id="1", created="2026-11-17T00:00:00+00:00", findings=two, command=EVIL, title=EVIL), None)

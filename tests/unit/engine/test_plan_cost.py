@@ -93,3 +93,28 @@ def test_before_anything_was_run_shipped_times_are_used_and_said_to_be(
     assert estimate.prior("honesty/full/fault: no such arm") is None
     shortened = CliRunner().invoke(app, ["0", "--budget", "smoke", "--store", str(tmp_path)])
     assert "a guess" in shortened.output, "a quick cell says nothing about a shortened one"
+
+
+def test_a_pilot_tells_the_seeds_of_the_tracks_asked_for_each_in_its_own_unit(tmp_path: Path) -> None:
+    import typer
+
+    from assay.cli.plan import plan_command
+    from assay.results import Finding, Measurement, Region, Run, Verdict
+
+    def finding(number: int, unit: str, margin: float) -> Finding:
+        values = (margin / 2, -margin / 2, margin / 3)
+        gap = Measurement(name="gap", value=0.0, unit=unit, n=3, values=values, seeds=(1, 2, 3),
+                          region=Region(low=-margin, high=margin))  # fmt: skip
+        return Finding(subject="s", claim="c", number=number, title=f"Track in {unit}", verdict=Verdict.INCONCLUSIVE,
+                       reason="r", headline="gap", measurements=(gap,), seeds=(1, 2, 3))  # fmt: skip
+
+    pilot = tmp_path / "run.json"
+    pilot.write_text(Run(id="r", created="c", findings=(finding(2, "pp", 1.0), finding(37, "bits", 0.05))).to_json())
+    app = typer.Typer()
+    app.command()(plan_command)
+    both = CliRunner().invoke(app, ["--pilot", str(pilot)], env={"COLUMNS": "140"})
+    assert "±1 pp" in both.output and "±0.05 bits" in both.output
+    one = CliRunner().invoke(app, ["2", "--pilot", str(pilot), "--store", str(tmp_path / "s")], env={"COLUMNS": "140"})
+    assert "Track in pp" in one.output and "bits" not in one.output
+    needed = next(line.split(": ")[1].split()[0] for line in one.output.splitlines() if "for parity within" in line)
+    assert one.output.rstrip().endswith(f"assay verify 2 --seeds {needed}")

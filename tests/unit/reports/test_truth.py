@@ -62,6 +62,23 @@ def test_a_guard_that_spoke_is_heard_instead_of_an_interval_that_would_have_pass
     assert plain(guarded) == "Because." and not says_more(guarded)
 
 
+def test_a_claim_that_holds_in_part_names_in_words_what_keeps_it_from_holding() -> None:
+    check = Check(name="return within 5", verdict=Verdict.INCONCLUSIVE, reason="p = 0.1")
+    aside = Check(name="published", verdict=Verdict.FAIL, reason="better", aside="only a comparison")
+    told = plain(finding("PARTIAL", gap(-0.2, 0.4), checks=(check, aside)))
+    assert "return within 5" in told and "is undecided" in told and "p = 0.1" not in told and "published" not in told
+
+
+def test_names_keep_their_own_spelling_at_the_head_of_a_claim() -> None:
+    run = Run(id="r", created="c", findings=(
+        finding("PASS", gap(-0.2, 0.4)).model_copy(update={"claim": "fa-layer/mlp is within 1 pp of backprop/mlp"}),
+        finding("PASS", gap(-0.2, 0.4)).model_copy(update={"claim": "the gap is small"}),
+    ))  # fmt: skip
+    page = html(run)
+    assert ">fa-layer/mlp is within 1 pp" in page and ">The gap is small" in page
+    assert "first-letter" not in page, "a style would write Fa-layer"
+
+
 @pytest.mark.parametrize(
     "forged",
     [
@@ -142,3 +159,14 @@ def test_equal_failures_are_told_once_with_their_number() -> None:
     failures = tuple(Failure(label=f"seed {k}", kind="ValueError", message="no data") for k in range(8))
     page = html(Run(id="r", created="c", findings=(finding("ERROR", failures=failures),)))
     assert page.count("no data") == 1 and "seed 0 and 7 more" in page
+
+
+def test_the_next_benchmark_asks_for_every_undecided_task() -> None:
+    tail = "--rules backprop eqprop --seeds 5 --seed 42"
+    open_ = [
+        finding("INCONCLUSIVE", gap(-0.7, 1.2), name=task, seeds=(1, 2), rerun=f"assay bench {task} {tail}")
+        for task in ("digits", "mnist")
+    ]
+    held = finding("PASS", gap(-0.2, 0.2), name="xor", seeds=(1, 2), rerun=f"assay bench xor {tail}")
+    (step,) = next_steps(Run(id="r", created="c", kind="bench", findings=(*open_, held)))
+    assert step.command == "assay bench digits mnist --rules backprop eqprop --seeds 10 --seed 42"

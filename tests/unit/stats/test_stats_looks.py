@@ -113,6 +113,16 @@ def test_the_verdict_spends_alpha_and_says_so():
     assert enforced(10, 0.002, look(3)).verdict is Verdict.PASS
 
 
+def test_the_reason_names_the_interval_that_decides_and_the_page_shows():
+    """A claim is written at 90 %; a stricter look decides at another interval, and one page tells one story."""
+    close = enforced(10, 0.04)
+    interval = close.measurements[0].interval
+    assert f"[{interval.low:.4g}, {interval.high:.4g}] ({100 * interval.confidence:.3g} %)" in close.reason
+    full = enforced(20, 0.01)
+    assert full.measurements[0].interval.confidence == pytest.approx(0.9)
+    assert full.reason.count("interval") == 1, "at the full level there is one interval to tell of"
+
+
 def test_a_run_that_shops_for_root_seeds_says_so_and_is_never_confirmed():
     alone, shopped = enforced(10, 0.002, first=100), enforced(10, 0.002, look(3), look(3, 7), first=100)
     assert (alone.verdict, str(alone.evidence)) == (Verdict.PASS, "confirmed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import torch
@@ -54,7 +55,8 @@ def _claim(facts: Facts) -> str:
 def _declarations(facts: Facts) -> tuple[str, ...]:
     """How to say that a candidate does not claim what it raises at."""
     parts = [part for part in (*facts.lacking, *facts.wrong) if part in PARTS]
-    return (f"if nothing is claimed there, say so: without={parts!r}",) if parts else ()
+    typed = " ".join(f"--without {shlex.quote(part)}" for part in parts)
+    return (f"if nothing is claimed there, say so: without={parts!r}, or {typed}",) if parts else ()
 
 
 def worst(facts: Facts) -> Comparison | None:

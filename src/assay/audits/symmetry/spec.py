@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -42,7 +43,7 @@ class Symmetry:
 
     def __post_init__(self) -> None:
         if not isinstance(self.group, Group):
-            raise expected("a group such as sym.SO(3)", given=repr(self.group), do="docs/guides/symmetry.md lists them")
+            raise _refused("a group such as sym.SO(3)", self.group, "docs/guides/symmetry.md lists them")
         for what, declared in (("inputs", self.inputs), ("outputs", self.outputs)):
             for rep in _representations(declared, what):
                 for atom in atoms(rep):
@@ -159,7 +160,21 @@ def _representations(declared: Any, what: str) -> list[Representation]:
         return [rep for one in declared.values() for rep in _representations(one, what)]
     if isinstance(declared, (tuple, list)):
         return [rep for one in declared for rep in _representations(one, what)]
-    raise InputError(f"expected {what} made of representations such as sym.vector(); given {declared!r}")
+    own = "an action of your own is sym.custom(act)"
+    raise _refused(f"{what} made of representations such as sym.vector()", declared, own)
+
+
+def _refused(what: str, value: Any, do: str) -> InputError:
+    """The error for something that is no group or representation; one that was not called is told its call."""
+    if not (inspect.isroutine(value) or inspect.isclass(value)):
+        return expected(what, given=repr(value), do=do)
+    kind = "class" if inspect.isclass(value) else "function"
+    if not str(value.__module__).startswith("assay."):
+        return expected(what, given=f"the {kind} {value.__name__}", do=do)
+    parameters = inspect.signature(value).parameters.values()
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    call = f"call it: sym.{value.__name__}({', '.join(needed)})"
+    return expected(what, given=f"the {kind} sym.{value.__name__} itself", do=call)
 
 
 def _text(declared: Any) -> str:

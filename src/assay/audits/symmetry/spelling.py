@@ -19,7 +19,7 @@ GROUPS: dict[str, Callable[..., Any]] = {
     "Cube": grids.Cube, "U": unitary.U, "SU": unitary.SU, "Gauge": unitary.Gauge,
 }  # fmt: skip
 ACTIONS: dict[str, Callable[..., Any]] = {
-    "invariant": base.invariant, "vector": base.vector, "pseudovector": base.pseudovector,
+    "invariant": base.invariant, "scalar": base.invariant, "vector": base.vector, "pseudovector": base.pseudovector,
     "pseudoscalar": base.pseudoscalar, "point": base.point, "tensor": base.tensor, "permuted": actions.permuted,
     "node_index": actions.node_index, "image": images.image, "regular": actions.regular, "odd": actions.odd,
     "scaled": actions.scaled, "backwards": actions.backwards, "irreps": irreps.irreps,

@@ -11,7 +11,7 @@ from assay.reports.charts.heatmap import heatmap
 from assay.reports.charts.marks import COLOURS, PLOT_HEIGHT, PLOT_WIDTH, series_marks, slot
 from assay.reports.charts.panels import panels
 from assay.reports.charts.scale import Scale, fit
-from assay.reports.charts.svg import distinct, join, short, tag
+from assay.reports.charts.svg import distinct, in_two_lines, join, short, tag
 from assay.results import Figure, Reference
 
 WIDTH, HEIGHT = 460, 290
@@ -173,7 +173,9 @@ def _axes(figure: Figure, x: Scale, y: Scale) -> Iterable[Markup]:
     yield tag("line", class_="base", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom)
     for value, label in _x_ticks(figure, x):
         at = LEFT + x(value) * PLOT_WIDTH
-        yield tag("text", label, class_="tick", x=at, y=bottom + 16, text_anchor="middle")
+        lines = [tag("tspan", line, x=at, dy=12 if k else None) for k, line in enumerate(label.split("\n"))]
+        content = lines if len(lines) > 1 else [label]
+        yield tag("text", *content, class_="tick", x=at, y=bottom + 16, text_anchor="middle")
 
 
 def _x_ticks(figure: Figure, x: Scale) -> list[tuple[float, str]]:
@@ -182,7 +184,8 @@ def _x_ticks(figure: Figure, x: Scale) -> list[tuple[float, str]]:
     room = PLOT_WIDTH / max(1, len(figure.categories))
     stride = max(1, round(30 / room))
     letters = max(3, int(room * stride / 6.2))
-    shown = distinct(figure.categories, letters)
+    # The name of the axis stands where a second line of labels would.
+    shown = distinct(figure.categories, letters) if figure.x_label else in_two_lines(figure.categories, letters)
     return [(k, name) for k, name in enumerate(shown) if k % stride == 0]
 
 

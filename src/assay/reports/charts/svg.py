@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 from markupsafe import Markup, escape
@@ -92,3 +93,16 @@ def distinct(names: Sequence[str], letters: int) -> list[str]:
         return cut
     order = {name: str(k + 1) for k, name in enumerate(dict.fromkeys(names))}
     return [order[name] for name in names]
+
+
+def in_two_lines(names: Sequence[str], letters: int) -> list[str]:
+    """``names`` broken between words into at most two lines of ``letters``, cut where that is not enough.
+
+    >>> in_two_lines(["eqprop", "feedback alignment", "backprop for twice as long"], 9)
+    ['eqprop', 'feedback\\nalignment', 'backprop\\nfor twic…']
+    """
+    broken = []
+    for name in names:
+        first, *rest = textwrap.wrap(name, letters, break_long_words=False) or [name]
+        broken.append("\n".join(short(line, letters) for line in (first, " ".join(rest)) if line))
+    return broken if len(set(broken)) == len(set(names)) else distinct(names, letters)

@@ -73,8 +73,9 @@ def by_arm(
 
 
 def summaries(values: Mapping[str, Sequence[float]], unit: str, *, name: str = "accuracy") -> list[Measurement]:
-    """The mean of each arm with its interval."""
-    return [stats.summarise(f"{name}, {arm}", list(found), unit=unit) for arm, found in values.items() if len(found)]
+    """The mean of each arm with its interval; one value per seed."""
+    return [stats.summarise(f"{name}, {arm}", list(found), unit=unit, of="seeds")
+            for arm, found in values.items() if len(found)]  # fmt: skip
 
 
 def seed_table(title: str, seeds: Sequence[int], columns: Mapping[str, Sequence[Any]], note: str = "") -> Table:

@@ -191,6 +191,7 @@ def test_an_energy_that_can_be_derived_only_once_is_partial_and_a_wrong_second_d
     once = assay.audit_same(Energy(""), Energy("once"), X)
     assert once.verdict is Verdict.PARTIAL and "second derivatives" in once.reason, once.reason
     assert "as given: gradients" in {c.name for c in once.checks}, "first derivatives were compared"
+    assert any("--without 'second derivatives'" in hint for hint in once.improvements)
     assert assay.audit_same(Energy(""), Energy("once"), X, without=["second derivatives"]).passed
     wrong = assay.audit_same(Energy(""), Energy("second"), X)
     assert wrong.verdict is Verdict.FAIL and "second derivative" in wrong.reason

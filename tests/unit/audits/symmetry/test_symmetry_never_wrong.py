@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from assay import symmetry as sym
 from assay.audits.symmetry.measure.quotients import quotient
+from assay.errors import InputError
 from assay.results import Verdict
 
 SMALL = {"inputs": 6, "transforms": 5}
@@ -167,6 +171,27 @@ def test_a_twin_is_believed_only_if_it_is_the_same_function(wrong: float) -> Non
 def test_the_names_of_the_original_are_aliases() -> None:
     assert sym.test_model_equivariance is sym.audit_equivariance
     assert sym.audit_all_layers is sym.audit_symmetry
+
+
+def test_a_scalar_is_an_invariant() -> None:
+    assert sym.scalar is sym.invariant and "scalar" in dir(sym)
+
+
+@pytest.mark.parametrize(("given", "call"), [
+    ((sym.SO(3), sym.invariant), "sym.invariant()"), ((sym.SO(3), sym.scalar), "sym.invariant()"),
+    ((sym.SO(3), sym.tensor), "sym.tensor(rank)"), ((sym.SO(3), (sym.vector(), sym.image)), "sym.image()"),
+    ((sym.S, sym.invariant()), "sym.S()"), ((sym.C, sym.invariant()), "sym.C(turns)"),
+])  # fmt: skip
+def test_what_was_not_called_is_refused_with_the_call(given: tuple[Any, Any], call: str) -> None:
+    group, outputs = given
+    with pytest.raises(InputError, match=re.escape(f"call it: {call}")) as refused:
+        sym.Symmetry(group, inputs=sym.vector(), outputs=outputs)
+    assert " at 0x" not in str(refused.value)
+
+
+def test_a_function_of_ones_own_is_told_how_it_becomes_an_action() -> None:
+    with pytest.raises(InputError, match=r"sym\.custom"):
+        sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=torch.relu)
 
 
 def test_innocent_layers_behind_a_guilty_one_pass_in_the_template() -> None:
