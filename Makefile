@@ -17,11 +17,11 @@ test: $(VENV)/.test
 	+$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint test-units test-clusters
 
 test-units: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not ray and not browser"
+	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not ray and not browser and not site"
 
-# One at a time: there is one Ray on a machine. A test keeps the marks in these folders.
+# One at a time: there is one Ray on a machine, and the site is built once. A test keeps the marks in these folders.
 test-clusters: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -m "(ray or browser) and not slow" tests/browser tests/faults tests/docs/test_site.py
+	$(RUN) $(BIN)/python -m pytest -m "(ray or browser or site) and not slow" tests/browser tests/faults tests/docs/test_site.py
 
 # Trainings, crowds, compilers, a wheel in an empty environment, and the tutorials as a reader runs them.
 test-slow: $(VENV)/.test

@@ -101,8 +101,8 @@ def test_ci_is_a_new_machine_that_follows_the_readme() -> None:
 
 def test_every_test_is_run_by_one_of_the_targets() -> None:
     """Marks of clusters and browsers stand only where ``make test-clusters`` looks for them."""
-    looked = re.search(r"pytest -m \"\(ray or browser\) and not slow\" (.+)", MAKEFILE)[1].split()
-    mark = re.compile(r"\bpytest\.mark\.(?:ray|browser)\b")
+    looked = re.search(r"pytest -m \"\(ray or browser or site\) and not slow\" (.+)", MAKEFILE)[1].split()
+    mark = re.compile(r"\bpytest\.mark\.(?:ray|browser|site)\b")
     marked = [path for path in (ROOT / "tests").rglob("*.py") if mark.search(path.read_text(encoding="utf-8"))]
     marked = [path.relative_to(ROOT) for path in marked if path != Path(__file__)]
     assert marked and all(any(path.is_relative_to(place) for place in looked) for path in marked)
