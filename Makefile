@@ -17,13 +17,13 @@ test: $(VENV)/.test
 	+$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint test-units test-clusters
 
 test-units: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not ray and not browser"
+	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not ray and not browser and not site"
 
-# One at a time: there is one Ray on a machine. A test keeps the marks in these folders.
+# One at a time: there is one Ray on a machine, and the site is built once. A test keeps the marks in these folders.
 test-clusters: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -m "(ray or browser) and not slow" tests/browser tests/faults tests/docs/test_site.py
+	$(RUN) $(BIN)/python -m pytest -m "(ray or browser or site) and not slow" tests/browser tests/faults tests/docs/test_site.py
 
-# Experiments of minutes.
+# Trainings, crowds, compilers, a wheel in an empty environment, and the tutorials as a reader runs them.
 test-slow: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -n auto --dist loadgroup -m slow
 
@@ -62,7 +62,7 @@ fresh:
 
 # Would the tests notice? A sample of changes of one line; the same command goes on where it was stopped.
 mutate: $(VENV)/.test
-	$(RUN) $(BIN)/python tests/mutation/run.py
+	$(RUN) $(BIN)/python tests/mutation/mutate.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -152,9 +152,9 @@ def _tidy(said: str) -> str:
 
 def stale(text: str, printed: list[str]) -> list[str]:
     """Where the page shows something else than what was printed."""
-    pairs = [(block, said) for block, said in zip(blocks(text), printed, strict=True)
+    pairs = [(block.line, block.printed, said) for block, said in zip(blocks(text), printed, strict=True)
              if block.printed is not None and said != LEFT_OUT]
-    return [f"line {block.line}: {each}" for block, said in pairs for each in differences(block.printed, _tidy(said))]
+    return [f"line {line}: {each}" for line, shown, said in pairs for each in differences(shown, _tidy(said))]
 
 
 def checked(payload: Mapping[str, str]) -> dict[str, list[str]]:

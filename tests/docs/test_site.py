@@ -14,6 +14,7 @@ from reference_commands import commands
 import assay
 
 
+@pytest.mark.site
 def test_every_link_of_the_built_site_leads_somewhere(site: Path) -> None:
     assert faults(site) == []
     assert len(list(site.rglob("*.html"))) > 200
@@ -41,6 +42,7 @@ def test_healthy_links_are_accepted(tmp_path: Path) -> None:
     assert faults(tmp_path) == []
 
 
+@pytest.mark.site
 def test_every_public_object_and_every_command_is_in_the_reference(site: Path) -> None:
     python = (site / "reference" / "python" / "index.html").read_text(encoding="utf-8")
     for name in assay.__all__:
@@ -50,12 +52,14 @@ def test_every_public_object_and_every_command_is_in_the_reference(site: Path) -
         assert f'id="{name.replace(" ", "-")}"' in page, name
 
 
+@pytest.mark.site
 def test_formulas_are_drawn_without_a_script(site: Path) -> None:
     page = (site / "explanations" / "tost.html").read_text(encoding="utf-8")
     assert page.count("<math") >= 5 and "arithmatex" not in page
     assert "<msup>" in typeset('<span class="arithmatex">\\(x^2\\)</span>')
 
 
+@pytest.mark.site
 def test_every_page_of_results_has_a_picture_of_its_numbers(site: Path) -> None:
     pages = [page for folder in ("results", "benchmarks") for page in (site / folder).glob("*.html")]
     without = [page.stem for page in pages if not re.search(r"<article.*(<img|<figure class=.plot).*</article>",
@@ -83,6 +87,7 @@ def test_a_picture_holds_the_numbers_of_its_table_and_skips_what_is_none() -> No
     assert with_plots("x.md", TABLE.replace("Speed", "Other"), {"x.md": (plot,)}).count("<figure") == 0
 
 
+@pytest.mark.site
 def test_docstrings_are_whole_and_their_examples_are_code(site: Path) -> None:
     page = (site / "reference" / "python" / "Verdict.html").read_text(encoding="utf-8")
     text = re.sub(r"<[^>]+>", "", page)

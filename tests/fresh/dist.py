@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
@@ -75,7 +76,7 @@ def use(wheel: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="assay-dist-") as text:
         folder = Path(text)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ASSAY"))}
-        there = {"cwd": folder, "env": {**kept, "HOME": str(folder)}}
+        there: dict[str, Any] = {"cwd": folder, "env": {**kept, "HOME": str(folder)}}
         call(sys.executable, "-m", "venv", str(folder / "env"), **there)
         python, command = str(folder / "env" / "bin" / "python"), str(folder / "env" / "bin" / "assay")
         call(python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel), **there)
@@ -88,13 +89,13 @@ def use(wheel: Path) -> None:
             raise SystemExit("dist: expected a report of a passed track 0 from the installed wheel")
 
 
-def call(*words: str, quiet: bool = False, **settings: object) -> str:
+def call(*words: str, quiet: bool = False, **settings: Any) -> str:
     """Run a command that must succeed; its output."""
     print("dist:", *(Path(words[0]).name, *words[1:]), flush=True)
     done = subprocess.run(words, check=False, text=True, stdout=subprocess.PIPE if quiet else None, **settings)
     if done.returncode:
         raise SystemExit(f"dist: {' '.join(words)} ended with {done.returncode}")
-    return done.stdout or ""
+    return str(done.stdout or "")
 
 
 if __name__ == "__main__":

@@ -9,21 +9,22 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 ANY_WILL_DO = ("ruff", "mypy", "import-linter")
 """Tools that read the code and are not part of it: run once, in their newest version."""
 
 
-def lowest(project: dict) -> list[str]:
+def lowest(project: dict[str, Any]) -> list[str]:
     """``name==bound`` for every requirement of the project and its extras."""
     lines = [*project["dependencies"], *(line for lines in project["optional-dependencies"].values() for line in lines)]
-    bounds = {}
+    bounds: dict[str, str] = {}
     for line in lines:
-        name, bound = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?(?:>=([\w.]+))?.*", line).groups()
+        ((name, bound),) = re.findall(r"^([\w.-]+)(?:\[[^]]*\])?(?:>=([\w.]+))?", line)
         if name == project["name"] or name in ANY_WILL_DO:
             continue
-        if bound is None or bounds.setdefault(name, bound) != bound:
+        if not bound or bounds.setdefault(name, bound) != bound:
             raise SystemExit(f"pyproject.toml: expected one lower bound for {name}; given {line}")
     return [f"{name}=={bound}" for name, bound in sorted(bounds.items())]
 

@@ -123,7 +123,7 @@ def triplets(edges: Tensor, num_nodes: int) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("planted", [False, True])
-@pytest.mark.parametrize("name", ["dimenet", "visnet", "visnet with forces"])
+@pytest.mark.parametrize("name", ["dimenet", "visnet", pytest.param("visnet with forces", marks=pytest.mark.slow)])
 def test_pyg_models_that_want_a_compiled_neighbour_search(
     name: str, planted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

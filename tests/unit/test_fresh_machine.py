@@ -18,6 +18,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "egnn_pytorch": "egnn-pytorch", "griffe": "mkdocstrings"}
 """Where the name of the import is not the name of the distribution."""
+SLOW = "make test-slow"
+"""What CI runs beyond the README: tests that nobody runs to their end go stale unseen."""
 
 
 def commands(script: str) -> list[str]:
@@ -34,7 +36,8 @@ def faults_of_ci(script: str, readme: str) -> list[str]:
     if "make clean" not in lines:
         return [*faults, "starts from an earlier environment: no make clean"]
     after = lines[lines.index("make clean") + 1 :]
-    return faults + [f"never runs: {line}" for line in readme_commands(readme) if line not in after]
+    wanted = [*readme_commands(readme), SLOW]
+    return faults + [f"never runs: {line}" for line in wanted if line not in after]
 
 
 def readme_commands(readme: str) -> list[str]:
@@ -98,8 +101,8 @@ def test_ci_is_a_new_machine_that_follows_the_readme() -> None:
 
 def test_every_test_is_run_by_one_of_the_targets() -> None:
     """Marks of clusters and browsers stand only where ``make test-clusters`` looks for them."""
-    looked = re.search(r"pytest -m \"\(ray or browser\) and not slow\" (.+)", MAKEFILE)[1].split()
-    mark = re.compile(r"\bpytest\.mark\.(?:ray|browser)\b")
+    looked = re.search(r"pytest -m \"\(ray or browser or site\) and not slow\" (.+)", MAKEFILE)[1].split()
+    mark = re.compile(r"\bpytest\.mark\.(?:ray|browser|site)\b")
     marked = [path for path in (ROOT / "tests").rglob("*.py") if mark.search(path.read_text(encoding="utf-8"))]
     marked = [path.relative_to(ROOT) for path in marked if path != Path(__file__)]
     assert marked and all(any(path.is_relative_to(place) for place in looked) for path in marked)
@@ -111,6 +114,7 @@ def test_every_test_is_run_by_one_of_the_targets() -> None:
     (("make clean\n", ""), "earlier environment"),
     (("make verify\n", "make verify || true\n"), "never runs: make verify"),
     (("make test\n", "make lint\n"), "never runs: make test"),
+    (("make test-slow\n", ""), "never runs: make test-slow"),
 ])
 def test_a_ci_script_that_lends_a_hand_is_noticed(change: tuple[str, str], fault: str) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -33,6 +33,7 @@ PARTS = (
     "special",
     "search",
     "localise",
+    "modules",
     "gradients",
     "differences",
     "jitter",
@@ -53,6 +54,8 @@ class Options:
     skip: frozenset[str] = frozenset()
     training_steps: int = 5
     adversarial: int = 0
+    first_only: bool = False
+    """Stop at the first generator that breaks: what an assertion needs."""
 
     def __post_init__(self) -> None:
         for name in self.skip:

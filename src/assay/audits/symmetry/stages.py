@@ -20,7 +20,7 @@ from assay.audits.symmetry.drawing import FEW, ROWS, drawing, few, take_rows, wo
 from assay.audits.symmetry.facts import EVERYTHING, Again, Backward, Facts, Forward, Guards, Options, Places, Test
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.locate.isolate import isolate
+from assay.audits.symmetry.locate.isolate import Isolated, isolate
 from assay.audits.symmetry.locate.localise import locate
 from assay.audits.symmetry.locate.peel import peel
 from assay.audits.symmetry.locate.probing import fit
@@ -117,6 +117,8 @@ def run_end_to_end(facts: Facts, identity: tuple[Test, ...]) -> Forward:
     tests: list[Test] = []
     for name in names:
         tests += tried(f"end to end: {name}", partial(_judged, facts, name, drawing(facts, name))) or []
+        if options.first_only and any(test.broken for test in tests):
+            return Forward(tuple(tests), identity, None, untested=tried.untested)
     special, angles = list(identity), None
     if options.on("special"):
         for name in [name for name in group.special() if name != "identity"]:
@@ -161,7 +163,8 @@ def run_places(facts: Facts) -> Places:
 
         def search(name: str = name, outputs: list[str] = outputs) -> Any:
             case, rows, elements = worst_pairs(facts, name)
-            return alternatives(subject, take_rows(subject, case, rows[:FEW]), elements, outputs)
+            return alternatives(subject, take_rows(subject, case, rows[:FEW]), elements, outputs,
+                                spreads=facts.guards.spreads)
 
         if outputs:
             found = dataclasses.replace(found, alternatives={**found.alternatives, name: tried("search", search) or []})
@@ -183,8 +186,13 @@ def _located(facts: Facts, found: Places, name: str, tried: Attempts, *, deep: b
     found = dataclasses.replace(found, locations={**found.locations, name: location})
     if not deep:
         return found
+    if not facts.options.on("modules"):
+        return found
     leaves, group = take_rows(subject, case, rows), subject.group(case)
-    alone = tried("isolate", lambda: isolate(subject, leaves, elements[0], group)) or []
+    alone: list[Isolated] = []
+    if location.module not in {one.module for other, one in found.locations.items() if other != name}:
+        # The same module again: what the others do alone was told under the generator before.
+        alone = tried("isolate", lambda: isolate(subject, leaves, elements[0], group, near=location.first)) or []
     peeled = tried("peel", lambda: peel(subject, location, leaves, elements[0], group)) or []
     fitted = tried("cause", lambda: fit(subject, location, leaves, group))
     return dataclasses.replace(
@@ -204,7 +212,8 @@ def run_gradients(facts: Facts) -> Backward:
     gradients = []
     if options.on("gradients"):
         for name in subject.group().generators():
-            elements = few(facts, name)(subject.group())
+            # Where outputs break their gradients do: one element says how much.
+            elements = few(facts, name, 1 if name in facts.broken_generators else FEW)(subject.group())
 
             def test(name: str = name, elements: Elements = elements) -> Any:
                 return gradient_test(subject, name, elements, leaves, budget=options.budget)

@@ -75,12 +75,11 @@ class StridedShift(Representation):
     def act(self, elements: Elements, x: Tensor) -> Tensor:
         for column, (axis, stride) in enumerate(zip(self.where, self.strides, strict=True)):
             shift = elements.parts["shift"][:, column]
-            # A shift that is no multiple of the stride has no counterpart on the smaller map.
-            x = torch.where(
-                (shift % stride == 0).view(-1, *[1] * (x.ndim - 1)),
-                roll_each(x, shift // stride, inner(axis) % x.ndim),
-                torch.full_like(x, float("nan")),
-            )
+            fits = shift % stride == 0
+            x = roll_each(x, torch.where(fits, shift // stride, 0), inner(axis) % x.ndim)
+            if not bool(fits.all()):
+                # A shift that is no multiple of the stride has no counterpart on the smaller map.
+                x = torch.where(fits.view(-1, *[1] * (x.ndim - 1)), x, torch.full_like(x, float("nan")))
         return x
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from assay.audits.symmetry.explain.candidates import Reshaped, candidates
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.locate.localise import Place
 from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.representations.base import Representation
 from assay.audits.symmetry.subject import Subject
@@ -26,7 +27,9 @@ from assay.probe.values import difference, exact, is_continuous
 
 T = TypeVar("T")
 MOST_MODULES = 80
-"""Modules tested by C and D; the rest of a larger model is covered by A and B alone, and its limitations say so."""
+"""Modules tested by C; the rest of a larger model is covered by A and B alone, and its limitations say so."""
+MOST_RESTORED = 12
+"""Modules tested by D, which costs a pass of the whole model each: those nearest to the first guilty one."""
 
 UNKNOWN_KIND = 0.5
 """Relative error of the best fit above which a feature is of an unknown kind and its module is not tested alone."""
@@ -44,8 +47,10 @@ class Isolated:
     """The error of the module alone, relative to its output."""
 
 
-def isolate(subject: Subject, leaves: Leaves, element: Elements, group: Group) -> list[Isolated]:
-    """C and D for every module but the model itself, in order of completion."""
+def isolate(
+    subject: Subject, leaves: Leaves, element: Elements, group: Group, *, near: Place | None = None
+) -> list[Isolated]:
+    """C for every module but the model itself, in order of completion, and D for those nearest to ``near``."""
     moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]
     runs: dict[Precision, tuple[Pass, Pass]] = {}
     for precision in subject.precisions:
@@ -54,12 +59,16 @@ def isolate(subject: Subject, leaves: Leaves, element: Elements, group: Group) -
         runs[precision] = (here, record(subject, moved, twin, dtype, keep_calls=True))
     probe = _Probe(subject, group, element, runs)
     done = [event for event in runs[subject.precisions[-1]][0].events if event.kind == "exit" and event.module]
+    blamed = near.blamed if near is not None else None
+    centre = next((i for i, event in enumerate(done) if event.module == blamed), 0)
+    nearest = set(sorted(range(len(done)), key=lambda i: abs(i - centre))[:MOST_RESTORED])
     results = []
-    for event in done[:MOST_MODULES]:
+    for position, event in enumerate(done[:MOST_MODULES]):
         key = (event.module, event.call)
         alone = _quietly(probe.alone, *key)
         excess, relative = (None, None) if alone is None else alone
-        results.append(Isolated(*key, excess, _quietly(probe.restored, *key, moved), relative))
+        restored = _quietly(probe.restored, *key, moved) if position in nearest else None
+        results.append(Isolated(*key, excess, restored, relative))
     return results
 
 

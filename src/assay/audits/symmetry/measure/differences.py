@@ -135,11 +135,12 @@ def parameter_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | 
     gradients = {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(weights.items(), found, strict=True)}
 
     def value_at(names: list[str], direction: dict[str, Tensor]) -> Callable[[float], float]:
+        kept = {name: weights[name].detach().clone() for name in names}
+
         def value(step: float) -> float:
-            kept = {name: weights[name].detach().clone() for name in names}
             with torch.no_grad():
                 for name in names:
-                    weights[name].add_(step * direction[name])
+                    weights[name].add_(direction[name], alpha=step)
             try:
                 y = subject.values(leaves, "high")
                 return sum(float(inner(cotangents[i], y[i])) for i in used)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,9 +89,10 @@ def gradient_test(
     shapes = subject.values(leaves, "low")
     cotangents = [normal(y, random) for y in shapes]
     worst: dict[tuple[str, str], tuple[float, float, float]] = {}
+    here = {precision: _gradients(subject, leaves, cotangents, precision) for precision in subject.precisions}
     for number in range(elements.count):
         element = elements[number]
-        found = _at_element(subject, group, element, leaves, cotangents)
+        found = _at_element(subject, group, element, leaves, cotangents, here)
         if isinstance(found, str):
             return GradientTest(generator, (), (), found)
         for key, numbers in found.items():
@@ -121,7 +122,8 @@ def _collect(
 
 
 def _at_element(
-    subject: Subject, group: Group, element: Elements, leaves: Leaves, cotangents: list[Tensor]
+    subject: Subject, group: Group, element: Elements, leaves: Leaves, cotangents: list[Tensor],
+    here: Mapping[Precision, _Gradients | str],
 ) -> dict[tuple[str, str], tuple[float, float, float]] | str:
     moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]
     turned = [
@@ -130,11 +132,10 @@ def _at_element(
     ]
     gaps: dict[Precision, dict[tuple[str, str], tuple[Tensor, Tensor]]] = {}
     for precision in subject.precisions:
-        here = _gradients(subject, leaves, cotangents, precision)
-        there = _gradients(subject, moved, turned, precision)
-        if isinstance(here, str) or isinstance(there, str):
-            return here if isinstance(here, str) else str(there)
-        gaps[precision] = _pairs(subject, group, element, here, there)
+        mine, there = here[precision], _gradients(subject, moved, turned, precision)
+        if isinstance(mine, str) or isinstance(there, str):
+            return mine if isinstance(mine, str) else str(there)
+        gaps[precision] = _pairs(subject, group, element, mine, there)
     result = {}
     best = subject.precisions[-1]
     for key, (expected, found) in gaps[best].items():

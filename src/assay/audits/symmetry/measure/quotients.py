@@ -34,18 +34,22 @@ def quotient(analytic: float, value: Callable[[float], float], scale: float) -> 
     does not shrink with h is a kink at the point itself.
     """
     eps = torch.finfo(torch.float64).eps
-    here, step = value(0.0), eps ** (1 / 3) * scale
+    here, step = math.nan, eps ** (1 / 3) * scale
     best, sides = Quotient(True, math.inf), []
     for _ in range(STEPS):
         above, below = value(step), value(-step)
-        narrow, wide = (above - below) / (2 * step), (value(2 * step) - value(-2 * step)) / (4 * step)
+        narrow = (above - below) / (2 * step)
+        size = max(abs(analytic), abs(narrow), 1e-300)
+        gap = abs(analytic - narrow)
+        if gap <= eps ** (1 / 3) * size:
+            return Quotient(False, gap / size)  # two values were enough
+        here = value(0.0) if math.isnan(here) else here
+        wide = (value(2 * step) - value(-2 * step)) / (4 * step)
         own_error = abs(wide - narrow) + eps * abs(here) / step
         if not math.isfinite(analytic) or not math.isfinite(own_error):
             return Quotient(True, math.inf)
-        size = max(abs(analytic), abs(narrow), 1e-300)
-        gap = abs(analytic - narrow)
         best = min(best, Quotient(True, gap / size), key=lambda one: one.relative)
-        if gap <= SAFETY * own_error or gap <= eps ** (1 / 3) * size:
+        if gap <= SAFETY * own_error:
             return Quotient(False, gap / size)
         sides.append((abs(above - 2 * here + below) / step, SAFETY * eps * abs(here) / step))
         step /= SHRINK

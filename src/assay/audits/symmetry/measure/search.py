@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,8 @@ from torch import Tensor
 from assay.audits.symmetry.explain.candidates import Conjugate, Reshaped, candidates
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.measure.endtoend import measure
-from assay.audits.symmetry.measure.rounding import compare
+from assay.audits.symmetry.measure.perturbed import BROKEN_BAND
+from assay.audits.symmetry.measure.rounding import compare, error_norms
 from assay.audits.symmetry.measure.tolerance import judge
 from assay.audits.symmetry.representations.base import Invariant, Representation
 from assay.audits.symmetry.subject import Subject
@@ -41,7 +43,9 @@ class Alternative:
         return f"input {self.name} was declared {self.declared}; as {self.fits} the symmetry holds"
 
 
-def alternatives(subject: Subject, leaves: Leaves, elements: Elements, broken: list[str]) -> list[Alternative]:
+def alternatives(
+    subject: Subject, leaves: Leaves, elements: Elements, broken: list[str], *, spreads: Mapping[int, float]
+) -> list[Alternative]:
     """Declarations that differ from the given one in one place and hold at inputs and elements where that one fails.
 
     Inputs are never declared invariant where they were not: a test that transforms nothing holds for every model.
@@ -69,7 +73,7 @@ def alternatives(subject: Subject, leaves: Leaves, elements: Elements, broken: l
             if not _moves(other, elements, leaf) or (alone and "pseudo" in repr(other)):
                 continue
             inputs = [*small.inputs[:place], other, *small.inputs[place + 1 :]]
-            if _holds(dataclasses.replace(small, inputs=inputs, _base={}), elements):
+            if _holds(dataclasses.replace(small, inputs=inputs, _base={}), elements, spreads):
                 found.append(Alternative("input", subject.input_names[place] or "x", repr(rep), _plain(other)))
                 break
     return found
@@ -110,14 +114,29 @@ def _moves(rep: Representation, elements: Elements, leaf: Tensor) -> bool:
     return all(bool((after != before).any()) for after, before in zip(moved, value, strict=True))
 
 
-def _holds(subject: Subject, elements: Elements) -> bool:
+def _holds(subject: Subject, elements: Elements, spreads: Mapping[int, float]) -> bool:
     """Whether every output holds: an input declared otherwise must not break an output that held before."""
     try:
+        if _far_off(subject, elements[0], spreads):
+            return False
         errors = measure(subject, lambda group: elements, spreads={})
     except (RuntimeError, ValueError, IndexError):
         return False
     judged = [judge(one, low_dtype=subject.low_dtype) for one in errors]
     return bool(judged) and all(one.label in ("EXACT", "FLOAT-LIMITED") for one in judged)
+
+
+def _far_off(subject: Subject, element: Elements, spreads: Mapping[int, float]) -> bool:
+    """Whether one element is enough: an error too large to be called a symmetry, in one pass of the low precision."""
+    leaves = subject.cases[0]
+    there = subject.over(leaves, element, "low")
+    for index in subject.tested:
+        here = subject.base(0, "low")[index]
+        errors = error_norms(subject, subject.output(index), element, here, there[index])
+        spread = spreads.get(index, 0.0)
+        if spread and not bool((errors <= BROKEN_BAND * spread).all()):  # also where it is not a number
+            return True
+    return False
 
 
 def _is_invariant(rep: Representation) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from assay.audits.symmetry.facts import Facts, Test
-from assay.audits.symmetry.locate.isolate import Isolated
+from assay.audits.symmetry.locate.isolate import MOST_RESTORED, Isolated
 from assay.audits.symmetry.locate.localise import Location
 from assay.audits.symmetry.measure.power import power_table
 from assay.audits.symmetry.measure.statistics import rare_bound, summarise
@@ -200,8 +200,9 @@ def _layers(facts: Facts, location: Location) -> Table:
     unusual = location.first_unexpected.event.label if location.first_unexpected else "none"
     note = (
         "A: does some representation fit? B: are inner products kept (tested where A fails)? C: the module alone. "
-        "D: share of the final error that goes away if its output is put right ('grows' if the error then grows: the "
-        "modules behind it do not take the right output). The verdict is that of A, or of B for "
+        "D: share of the final error that goes away if its output is put right, for the "
+        f"{MOST_RESTORED} modules nearest to the guilty one ('grows' if the error then grows: the modules behind it do "
+        "not take the right output). The verdict is that of A, or of B for "
         "features of a kind that A does not know. "
         f"First module inconsistent with every representation: {location.where if location.first else 'none'}. "
         f"First inconsistent with the usual ones: {unusual}. "

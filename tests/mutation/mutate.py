@@ -1,7 +1,7 @@
 """Would the tests notice? Lines are changed one at a time in a copy, and the tests of their room must fail.
 
-    .venv/bin/python tests/mutation/run.py                    a sample of 300, continued where it was stopped
-    .venv/bin/python tests/mutation/run.py --room stats --sample 40 --minutes 10
+    .venv/bin/python tests/mutation/mutate.py                    a sample of 300, continued where it was stopped
+    .venv/bin/python tests/mutation/mutate.py --room stats --sample 40 --minutes 10
 
 Results go to build/mutate/results.jsonl, one line each, keyed by the change and by the source and tests it was made
 in: the same command goes on, an edited file is tried again. Every try is a fork of one process that has imported torch
@@ -21,8 +21,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "mutate"
@@ -95,7 +96,7 @@ def changes_of(tree: ast.Module) -> Iterator[tuple[ast.Module, int, str]]:
             yield ast.fix_missing_locations(twin), node.lineno, told
 
 
-def _variants(node: ast.AST) -> Iterator[tuple]:
+def _variants(node: ast.AST) -> Iterator[tuple[Callable[[Any], object], str]]:
     if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
         new = SWAPS[type(node.ops[0])]
         yield (lambda n: n.ops.__setitem__(0, new()), f"{type(node.ops[0]).__name__} -> {new.__name__}")
@@ -107,10 +108,10 @@ def _variants(node: ast.AST) -> Iterator[tuple]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         yield (lambda n: setattr(n, "value", n.value * 2 + 1), f"{node.value} -> {node.value * 2 + 1}")
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES:
-        new = NAMES[node.func.id]
-        yield (lambda n: setattr(n.func, "id", new), f"{node.func.id} -> {new}")
+        name = NAMES[node.func.id]
+        yield (lambda n: setattr(n.func, "id", name), f"{node.func.id} -> {name}")
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield (lambda n: setattr(n, "op", ast.UAdd()) or setattr(n, "operand", _truth(n.operand)), "not dropped")
+        yield (lambda n: vars(n).update(op=ast.UAdd(), operand=_truth(n.operand)), "not dropped")
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield (lambda n: setattr(n, "value", ast.Constant(None)), f"call dropped: {ast.unparse(node)[:40]}")
 
@@ -135,7 +136,7 @@ def identity(path: Path, index: int) -> str:
     return hashlib.sha256(path.read_bytes() + f"{path.relative_to(ROOT)}#{index}".encode()).hexdigest()[:16]
 
 
-def recorded() -> list[dict]:
+def recorded() -> list[dict[str, Any]]:
     file = WORK / "results.jsonl"
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
