@@ -4,8 +4,8 @@
 
 500 claims of 20 seeds, two measurements and two controls each. Both pages are opened in turn from disk, each time after
 a blank one; a page counts as open when it is loaded and its first screen has been painted. What is claimed is the
-difference of the medians: at most 1.5 s. On a machine that does other work, ``chrt -r 20 python benchmarks/page.py`` (as
-root) lets the browser go first, as on an idle one: 0.57 s apart on two cores of an AMD EPYC.
+difference of the medians: at most 1.5 s. On a machine that does other work, ``chrt -r 20 python benchmarks/page.py``
+(as root) lets the browser go first, as on an idle one: 0.57 s apart on two cores of an AMD EPYC.
 """
 
 from __future__ import annotations
