@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from assay.reports import words
 from assay.reports.html import html
 from assay.reports.next_steps import next_steps
 from assay.reports.plain import plain, says_more
@@ -170,3 +171,12 @@ def test_the_next_benchmark_asks_for_every_undecided_task() -> None:
     held = finding("PASS", gap(-0.2, 0.2), name="xor", seeds=(1, 2), rerun=f"assay bench xor {tail}")
     (step,) = next_steps(Run(id="r", created="c", kind="bench", findings=(*open_, held)))
     assert step.command == "assay bench digits mnist --rules backprop eqprop --seeds 10 --seed 42"
+
+
+def test_the_same_audit_of_two_models_is_told_apart_by_its_subject() -> None:
+    one = finding("PASS", gap(-0.2, 0.2)).model_copy(update={"title": "Symmetry", "subject": "old"})
+    two = one.model_copy(update={"subject": "new"})
+    assert [words.title(one), words.title(two)] == ["Symmetry: old", "Symmetry: new"]
+    assert words.title(one.model_copy(update={"number": 2})) == "Track 2: Symmetry"
+    page = html(Run(id="r", created="c", findings=(one, two)))
+    assert "Symmetry: old" in page and "Symmetry: new" in page
