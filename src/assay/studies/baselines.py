@@ -32,11 +32,12 @@ def train_baselines(
 ) -> Baselines:
     """Which test items the rule, backprop and frozen arms get right, trained on a task named as in ``assay.tasks``.
 
-    ``model`` is an import path to a function that takes ``seed`` and returns a fresh model; ``device`` is where it is
-    trained.
+    ``model`` is an import path to what makes a model, or to a module that can draw its weights again; ``device`` is
+    where it is trained.
     """
     from assay import tasks
     from assay.audits.credit import Baselines
+    from assay.learning.resolve import as_model
 
     if ":" in task or task.endswith(".safetensors"):
         raise expected(
@@ -44,6 +45,7 @@ def train_baselines(
             given=f"--data {task}",
             do=f"one of {', '.join(tasks.names())}, or pass baselines= in Python",
         )
+    as_model(model)
     device = named_device(device)
     digest = tasks.load(task).data_hash
     arms = {"rule": (rule, None), "backprop": ("backprop", None), "frozen": ("backprop", 0)}
@@ -83,26 +85,17 @@ def train_baselines(
 
 def arm_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Train one arm of a user's model in a worker; the record holds a 1 for every test item it gets right."""
-    import inspect
-
     from assay import tasks
     from assay.audits.credit.recipe import correct_items, freeze_blocks
     from assay.learning import train
     from assay.learning.device import chosen_device, on_device
-    from assay.learning.resolve import as_rule, imported
+    from assay.learning.resolve import as_model, as_rule
     from assay.probe.copies import device_of
     from assay.rules import FeedbackAlignment
 
-    factory = imported(payload["model"])
-    if not callable(factory) or "seed" not in inspect.signature(factory).parameters:
-        raise expected(
-            "a model factory that takes seed=",
-            given=payload["model"],
-            do="the depth baselines need a fresh model per seed: def build(seed): ...",
-        )
     seed = int(payload["seed"])
     task = tasks.load(payload["task"], seed=seed)
-    model = factory(seed=seed).to(chosen_device(payload.get("device")))
+    model = as_model(payload["model"], seed=seed).to(chosen_device(payload.get("device")))
     if payload["trainable"] is not None:
         some = task.train.x[:2].to(device_of(model))
         freeze_blocks(model, some, trainable=payload["trainable"], glob=payload["blocks"])
