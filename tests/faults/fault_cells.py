@@ -14,7 +14,7 @@ from assay.engine import LocalExecutor, Store, content_key, execute
 from assay.protocols import Cell, CellResult, Executor
 
 
-def cell(function: str, *, timeout: float = 60.0, memory: int | None = None, cpus: float = 1.0, **payload: Any) -> Cell:
+def cell(function: str, *, timeout: float = 600.0, memory: int | None = None, cpus: float = 1, **payload: Any) -> Cell:
     """A cell that calls a function of this module."""
     key = content_key({"function": function, **payload})
     label = f"{function} {payload.get('n', '')}".strip()

@@ -80,7 +80,7 @@ def test_a_driver_that_is_stopped_loses_nothing_and_blocks_nobody(tmp_path: Path
     try:
         _until(lambda: len(f.begun(tmp_path)) >= 8)
         process.send_signal(how)
-        process.wait(timeout=30)
+        process.wait(timeout=300)
     finally:
         process.kill()
         process.wait()
@@ -118,7 +118,7 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
         "from assay.engine import LocalExecutor, Store, execute\n"
         "from assay.protocols import Cell\n"
         "def one(payload): return {'one': 1}\n"
-        "cell = Cell('0' * 32, '__main__:one', {}, 'one', 'g', timeout=20)\n"
+        "cell = Cell('0' * 32, '__main__:one', {}, 'one', 'g', timeout=300)\n"
         "{guard}\n"
         "    for result in execute([cell], store=Store(sys.argv[1]), executor=LocalExecutor(1)):\n"
         "        print(result.record or result.failure.message)\n"
@@ -127,7 +127,7 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     def said(guard: str) -> str:
         script.write_text(lines.replace("{guard}", guard))
         command = [sys.executable, str(script), str(tmp_path / "cells")]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.strip()
 
     assert "if __name__ == '__main__'" in said("if True:")
     assert said("if __name__ == '__main__':") == "{'one': 1}", "a guarded script may define its own cells"

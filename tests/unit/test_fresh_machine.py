@@ -106,6 +106,8 @@ def test_every_test_is_run_by_one_of_the_targets() -> None:
     marked = [path for path in (ROOT / "tests").rglob("*.py") if mark.search(path.read_text(encoding="utf-8"))]
     marked = [path.relative_to(ROOT) for path in marked if path != Path(__file__)]
     assert marked and all(any(path.is_relative_to(place) for place in looked) for path in marked)
+    (alone,) = re.findall(r"pytest -m \"slow and ray\" (\S+)", MAKEFILE)
+    assert all(path.is_relative_to(alone) for path in marked if "pytest.mark.ray" in (ROOT / path).read_text())
 
 
 @pytest.mark.parametrize(("change", "fault"), [

@@ -23,7 +23,7 @@ def targets_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cell(function: str, *, n: int = 0, fresh: bool = False, memory: int | None = None, **payload: Any) -> Cell:
     key = content_key({"function": function, "n": n, "fresh": fresh, **payload})
-    return Cell(key, f"unruly_cells:{function}", payload, f"{function} {n}", function, timeout=60.0, fresh=fresh,
+    return Cell(key, f"unruly_cells:{function}", payload, f"{function} {n}", function, timeout=600.0, fresh=fresh,
                 memory=memory)
 
 

@@ -57,7 +57,7 @@ def test_a_warned_script_stops_its_driver_cleanly_and_ends_with_its_code(tmp_pat
             while "up" not in _lines(tmp_path / "log") and time.monotonic() < limit:
                 time.sleep(0.02)
             job.send_signal(signal.SIGINT)
-            assert job.wait(timeout=60) == 5
+            assert job.wait(timeout=300) == 5
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_the_script_starts_every_node_and_ends_with_the_drivers_code(tmp_path: P
     """With stand-ins for SLURM and Ray that record how they are called."""
     _, environment = _machine(tmp_path)
     command = ["bash", str(SCRIPT), "1", "2", "--budget", "full"]
-    ran = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, env=environment, timeout=300, capture_output=True, text=True, check=False)
     assert ran.returncode == 3, ran.stderr
     lines = _lines(tmp_path / "log")
     assert sum("ray start --head" in line and "-w one" in line for line in lines) == 1
@@ -76,6 +76,6 @@ def test_the_script_starts_every_node_and_ends_with_the_drivers_code(tmp_path: P
     assert "assay verify 1 2 --budget full --engine ray --address 10.0.0.1:20007" in lines
 
     failed = subprocess.run(
-        command, env={**environment, "RAY_CODE": "1"}, timeout=60, capture_output=True, text=True, check=False
+        command, env={**environment, "RAY_CODE": "1"}, timeout=300, capture_output=True, text=True, check=False
     )
     assert failed.returncode == 4 and "Ray did not come up at 10.0.0.1:20007" in failed.stderr
