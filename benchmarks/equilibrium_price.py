@@ -38,14 +38,15 @@ SCHEDULES = ((1, 1), (1, 2))
 GAMMAS = (0.003, 0.1)
 MOST = 200
 ABOUT_CONTRACT = """\
-One free and one nudged sweep, one-sided, beta 1e-3. `bound` is the spectral norm at which the weights that feed back
-are kept (`keep_bounded`, its time included); `feedback` is gamma bound^2, how much weaker a way up and down is than a
-unit's own drive. Layered networks are `solver="projected"`. Error and cosine are the worst of seven looks along 780
-steps on MNIST, accuracy that on its test images after them (`python benchmarks/equilibrium.py training`, which says how
-the settings were fixed); the gap is to backprop of the free network, in points, with a paired 95 % t interval. The
-contract: error <= 0.05, cosine >= 0.99, the whole interval of the gap within 0.3 points. Feedback this weak makes the
-credit travel almost as backprop's does. The rows below have more of it: their weights have to be bounded, which costs
-more accuracy than the contract allows; with several layers there is no cheap schedule at strong feedback here."""
+`sweeps` of the free and of the nudged phase, one-sided, beta 1e-3. `bound` is the spectral norm at which the weights
+that feed back are kept (`keep_bounded`, its time included); `feedback` is gamma bound^2, how much weaker a way up and
+down is than a unit's own drive. Layered networks are `solver="projected"`. Error and cosine are the worst of seven
+looks along 780 steps on MNIST, accuracy that on its test images after them (`python benchmarks/equilibrium.py
+training`, which says how the settings were fixed); the gap is to backprop of the free network, in points, with a paired
+95 % t interval. The contract: error <= 0.05, cosine >= 0.99, the whole interval of the gap within 0.3 points. Feedback
+this weak makes the credit travel almost as backprop's does. The rows below have more of it: their weights have to be
+bounded, which costs more accuracy than the contract allows; with several layers there is no cheap schedule at strong
+feedback here."""
 ABOUT_GROWING = """\
 Plain sweeps. The error is the worst of the first weights and of those after a quarter and all of --steps steps of Adam
 at 1e-3 by the schedule itself. At gamma 0.1 no short schedule keeps the contract here, because the norm of the weights
@@ -108,8 +109,8 @@ def contract(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
     recorded = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
     lines = ["## The contract: cheap schedules that stay good while they train", "",
              ABOUT_CONTRACT, "",
-             "| network | gamma | bound | feedback | time / backprop (minimum, median) | limit | error | cosine | "
-             "EP, % | backprop, % | gap | seeds |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+             "| network | gamma | sweeps | bound | feedback | time / backprop (minimum, median) | limit | error | "
+             "cosine | EP, % | backprop, % | gap | seeds |", "|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for setting in SETTINGS + BOUNDED:
         lines.append(contract_row(setting, x, y, recorded.get(setting.name), rounds=options.rounds))
         print(lines[-1], flush=True)
@@ -132,7 +133,9 @@ def contract_row(setting: Setting, x: Tensor, y: Tensor, found: dict[str, Any] |
     price = over(interleaved(calls, rounds=rounds), "ep", "backprop")
     bound = "none" if setting.bound is None else f"{setting.bound:g}"
     feedback = "" if setting.bound is None else f"{setting.gamma * setting.bound**2:.2g}"
-    head = f"| {setting.name} | {setting.gamma} | {bound} | {feedback} | {price} | {setting.limit} |"
+    sweeps = "/".join(map(str, setting.sweeps))
+    head = (f"| {setting.name} | {setting.gamma} | {sweeps} | {bound} | {feedback} | {price} | "
+            f"{setting.limit} |")
     if found is None:
         return f"{head} not measured | | | | | |"
     if not found["seeds"]:
