@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Bytecode is kept whatever the shell says: hundreds of processes import the same modules.
 RUN    := env -u PYTHONPATH -u PYTHONDONTWRITEBYTECODE
 
-.PHONY: verify test test-units test-clusters test-slow test-lowest lint bench docs pages web dist fresh mutate clean
+.PHONY: verify test test-units test-clusters test-slow test-slow-clusters test-lowest lint bench docs pages web dist fresh mutate clean
 
 # Three seeds cannot confirm every claim: undecided (exit code 3) is an honest outcome here, a FAIL or ERROR is not.
 verify: $(VENV)/.installed
@@ -23,10 +23,12 @@ test-units: $(VENV)/.test
 test-clusters: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -m "(ray or browser or site) and not slow" tests/browser tests/faults tests/docs/test_site.py
 
-# Trainings, crowds, compilers, a wheel in an empty environment, and the tutorials as a reader runs them. A cluster comes
-# last and alone: Ray gives its workers the lowest priority, and beside two busy cores they starve.
+# Trainings, crowds, compilers, a wheel in an empty environment, and the tutorials as a reader runs them.
 test-slow: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -n auto --dist loadgroup -m "slow and not ray"
+
+# By hand, on an idle machine: Ray gives its workers the lowest priority, and beside busy cores a benchmark starves.
+test-slow-clusters: $(VENV)/.test
 	$(RUN) $(BIN)/python -m pytest -m "slow and ray" tests/faults
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
