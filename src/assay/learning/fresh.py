@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -25,12 +27,19 @@ def reinitialised(module: nn.Module, *, seed: int) -> nn.Module:
             given=f"{type(module).__name__}, whose {', '.join(frozen[:3])} cannot",
             do="give a function of seed that makes the model",
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with drawing_by(seed):
         for part in fresh.modules():
             if _can_reset(part):
                 part.reset_parameters()  # type: ignore[operator]
     return fresh
+
+
+@contextlib.contextmanager
+def drawing_by(seed: int) -> Iterator[None]:
+    """The global generator of torch starts from ``seed`` inside and is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def _can_reset(part: nn.Module) -> bool:

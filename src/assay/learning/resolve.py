@@ -97,11 +97,9 @@ def as_model(given: Any, *, seed: int = 0, keep: bool = False) -> nn.Module:
         return reinitialised(made, seed=seed)
     if not callable(made):
         raise expected(MODEL, given=what)
-    import torch
+    from assay.learning.fresh import drawing_by
 
-    with torch.random.fork_rng(devices=[]):
-        # A class that takes no seed draws from the global generator: its weights follow from the seed all the same.
-        torch.default_generator.manual_seed(seed)
+    with drawing_by(seed):  # a class that takes no seed draws from the global generator
         model = called(made, what, seed=seed)
     if not isinstance(model, nn.Module):
         raise expected(MODEL, given=f"{what}: {shown(model)}")

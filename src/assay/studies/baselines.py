@@ -45,7 +45,7 @@ def train_baselines(
             given=f"--data {task}",
             do=f"one of {', '.join(tasks.names())}, or pass baselines= in Python",
         )
-    as_model(model)
+    as_model(model)  # refuses here, before any worker starts, what cannot be made afresh for every seed
     device = named_device(device)
     digest = tasks.load(task).data_hash
     arms = {"rule": (rule, None), "backprop": ("backprop", None), "frozen": ("backprop", 0)}

@@ -184,9 +184,7 @@ def _located(facts: Facts, found: Places, name: str, tried: Attempts, *, deep: b
     if location is None:
         return found
     found = dataclasses.replace(found, locations={**found.locations, name: location})
-    if not deep:
-        return found
-    if not facts.options.on("modules"):
+    if not deep or not facts.options.on("modules"):
         return found
     leaves, group = take_rows(subject, case, rows), subject.group(case)
     alone: list[Isolated] = []

@@ -70,7 +70,7 @@ def limitations(facts: Facts) -> list[str]:
     if not facts.options.adversarial and not facts.guards.stopped:
         found.append("inputs and elements were drawn at random; adversarial=N searches for worse ones")
     if any(len(results) >= MOST_MODULES for results in facts.places.isolated.values()):
-        found.append(f"only the first {MOST_MODULES} module calls were tested in isolation and by restoration (C, D)")
+        found.append(f"only the first {MOST_MODULES} module calls were tested in isolation (C)")
     excused = [
         p.event.label for one in facts.places.locations.values() for p in one.places if p.consistent and not p.fits
     ]
