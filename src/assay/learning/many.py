@@ -29,6 +29,7 @@ from assay.learning.stacked import (
 )
 from assay.learning.training import (
     NOT_LOOKED,
+    Callback,
     OptimiserFactory,
     Progress,
     Schedule,
@@ -68,12 +69,12 @@ def train_many(
     models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, *, seeds: Sequence[int], epochs: int,
     batch_size: int = 32, optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3,
     schedule: Schedule = "cosine", warmup: float = 0.0, input_noise: float = 0.0, test: bool = True,
-    side_by_side: bool | None = None, device: str | None = None,
+    side_by_side: bool | None = None, device: str | None = None, callbacks: Sequence[Callback] = (),
 ) -> tuple[TrainResult, ...]:
     """Each model trained in place on its task under its seed, as ``train`` would do it; one result per seed.
 
-    ``side_by_side`` is decided by the library when None: narrow layered networks under backprop, or EqProp with a fixed
-    number of sweeps, are stacked if a first step gives each network the very bits it would get alone. True insists,
+    ``callbacks`` are told of every model's epochs. ``side_by_side`` is decided by the library when None: narrow layered
+    networks under backprop, or EqProp with a fixed number of sweeps, are stacked if a first step gives each network the very bits it would get alone. True insists,
     also where numbers agree up to rounding only, and is an error where stacking is impossible. If any network diverges
     the stack is given up and all are trained one by one, so that each gets its own verdict.
     """
@@ -88,7 +89,7 @@ def train_many(
     wanted = side_by_side if side_by_side is not None else not reason and _pays(models, tasks, rule, settings)
     if wanted and not reason:
         before = [copy.deepcopy(model.state_dict()) for model in models]
-        results = _side_by_side(models, tasks, rule, seeds, settings)
+        results = _side_by_side(models, tasks, rule, seeds, settings, callbacks)
         if results is not None:
             return results
         for model, state in zip(models, before, strict=True):
@@ -96,7 +97,7 @@ def train_many(
     return tuple(
         train(model, task, rule, epochs=epochs, seed=seed, batch_size=batch_size, optimiser=optimiser,
               learning_rate=learning_rate, schedule=schedule, warmup=warmup, input_noise=input_noise, test=test,
-              device=device)
+              device=device, callbacks=callbacks)
         for model, task, seed in zip(models, tasks, seeds, strict=True)
     )
 
@@ -126,7 +127,8 @@ def _pays(
 
 
 def _side_by_side(
-    models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, seeds: Sequence[int], settings: _Settings
+    models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, seeds: Sequence[int], settings: _Settings,
+    callbacks: Sequence[Callback],
 ) -> tuple[TrainResult, ...] | None:
     """One result per network, or None as soon as one of them diverges."""
     for task in tasks:
@@ -163,6 +165,8 @@ def _side_by_side(
             held = evaluate(model, task.validation)
             seconds = (time.perf_counter() - started) / len(seeds)
             histories[index].append(progress[index].epoch(number, held, seconds))
+            for callback in callbacks:
+                callback(histories[index][-1], model)
     elapsed = (time.perf_counter() - began) / len(seeds)
     results = []
     for model, task, seed, history in zip(models, tasks, seeds, histories, strict=True):

@@ -48,6 +48,10 @@ class Epoch:
     """The first complaint of the rule in this epoch (a signal lost, a relaxation not at rest), or None."""
 
 
+Callback = Callable[[Epoch, nn.Module], None]
+"""What is told of every epoch, with the model as it is then."""
+
+
 @dataclass(frozen=True)
 class TrainResult:
     """How training went. ``diverged`` says why it stopped early, or is None; scores are of the final parameters.
@@ -95,7 +99,7 @@ def train(
     model: Any, task: Any, rule: Any = "backprop", *, epochs: int, seed: int, batch_size: int = 32,
     optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3, schedule: Schedule = "cosine",
     warmup: float = 0.0, input_noise: float = 0.0, augment: Augmentation | None = None, clip_norm: float | None = None,
-    callbacks: Sequence[Callable[[Epoch, nn.Module], None]] = (), validation: bool = True, test: bool = True,
+    callbacks: Sequence[Callback] = (), validation: bool = True, test: bool = True,
     device: str | None = None,
 ) -> TrainResult:
     """``model`` trained in place on ``task`` with ``rule``, and its score on the validation and test parts.

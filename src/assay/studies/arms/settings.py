@@ -22,7 +22,9 @@ FOLDER = Path(__file__).parent / "chosen"
 class Settings:
     """Everything that decides how an arm is built and trained, apart from the seed; plain JSON values.
 
-    ``hidden`` are widths, or channels of a conv net with square ``kernel``; ``sweeps``: free and nudged.
+    ``hidden`` are widths, or channels of a conv net with square ``kernel``; ``sweeps``: free and nudged, at most so
+    many where a ``tolerance`` ends a phase that rests; a ``beta`` of None is the nudge of ``EqProp()``; ``bound`` holds
+    the spectral norm of the weights that feed back.
     """
 
     hidden: tuple[int, ...] = (128, 64)
@@ -36,8 +38,10 @@ class Settings:
     kernel: int = 5
     pooling: str = "average"
     gamma: float = 0.25
-    beta: float = 0.5
+    beta: float | None = 0.5
     sweeps: tuple[int, int] = (4, 3)
+    tolerance: float | None = None
+    bound: float | None = None
 
     def as_record(self) -> dict[str, Any]:
         """The settings as a JSON object."""

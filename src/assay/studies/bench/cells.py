@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -161,15 +162,18 @@ def measure(
     import torch
 
     from assay.studies.arms.build import build, fit_many
+    from assay.studies.bench.along import Along
 
     torch.set_num_threads(1)
     built = [build(arm, settings, task, seed=seed) for task, seed in zip(tasks, initial_seeds, strict=True)]
+    along = Along(built, tasks)
     began = time.process_time()
-    results = fit_many(built, tasks, settings, seeds=seeds, device=device)
-    share = (time.process_time() - began) / len(seeds)
+    results = fit_many(built, tasks, settings, seeds=seeds, device=device, callbacks=[along] if arm.relaxes else [])
+    share, looking = (time.process_time() - began - along.processor) / len(seeds), along.clock / len(seeds)
     relaxed = {"gamma": settings.gamma, "sweeps": list(settings.sweeps)} if arm.relaxes else {}
     return [
-        {**_record(one, task, result, seed=seed), "cpu_seconds": share, **relaxed}
+        {**_record(one, task, result, seed=seed), "seconds": result.seconds - looking, "cpu_seconds": share,
+         **relaxed, **along.record(one.model)}
         for one, task, result, seed in zip(built, tasks, results, seeds, strict=True)
     ]
 
@@ -181,8 +185,8 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
 
     record = {
         **_scores(task, result), "loss": result.final_loss,
-        "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
-        "residual": result.history[-1].residual if result.history else None,
+        "diverged": result.diverged, "epochs": len(result.history),
+        "residual": _largest(epoch.residual for epoch in result.history),
         "items": len(task.test), **answered(built.model, task.test, rule=built.rule),
         "train_items": len(task.train), "data_hash": task.data_hash,
         "parameters": sum(p.numel() for p in built.model.parameters()),
@@ -197,6 +201,12 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
         record.update(return_mean=played.mean, return_worst=played.worst, expert_mean=expert.mean, episodes=EPISODES,
                       best_episodes=sum(value >= max(expert.values) for value in played.values))
     return record
+
+
+def _largest(residuals: Iterable[float | None]) -> float | None:
+    """Of all epochs; a NaN among them is the answer, not skipped."""
+    known = [residual for residual in residuals if residual is not None]
+    return max(known, key=lambda value: math.inf if math.isnan(value) else value, default=None)
 
 
 def _scores(task: Any, result: Any) -> dict[str, float]:

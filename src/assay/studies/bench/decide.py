@@ -23,6 +23,7 @@ P_VALUE = "p-value of parity"
 
 POSSIBLE = {
     "seconds": Region(low=0.0), "residual": Region(low=0.0), "gradient_agreement": Region(low=-1.0, high=1.0),
+    "least_agreement": Region(low=-1.0, high=1.0),
 }  # fmt: skip
 """What a quantity can be at all, beside percentages; a t interval does not know."""
 
@@ -234,7 +235,8 @@ def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
             (evidence.metric.key, evidence.metric.name, evidence.metric.unit, evidence.metric.factor),
             ("return_mean", "return", "reward", 1.0),
             ("seconds", "training time", "s", 1.0), ("gradient_agreement", "cosine with the true gradient", "1", 1.0),
-            ("residual", "largest residual of the last epoch", "1", 1.0),
+            ("residual", "largest residual of the training", "1", 1.0),
+            ("least_agreement", "smallest cosine along the training", "1", 1.0),
             ("reached", "share of the weights given an update", "%", 100.0),
             ("peak_bytes", "peak memory of a step", "kB", 1e-3),
         ):

@@ -16,7 +16,7 @@ WEAK = 0.05
 
 @dataclass(frozen=True)
 class Rest:
-    """How the relaxations of an arm ended: the largest residual of the last epoch and the smallest cosine over seeds.
+    """How far from rest an arm was: its largest residual and smallest cosine, over its whole training and all seeds.
 
     >>> Rest(0.25, (60, 60), 9e-4, 0.9999).words, Rest(0.25, (4, 3), 0.4, 0.68).words
     ('at rest', 'far from rest')
@@ -61,7 +61,8 @@ def rest_of(records: Mapping[int, Mapping[str, Any]]) -> Rest | None:
     found = [record for record in records.values() if record.get("residual") is not None]
     if not found:
         return None
-    cosines = [float(r["gradient_agreement"]) for r in found if r.get("gradient_agreement") is not None]
+    cosines = [float(r[key]) for r in found for key in ("gradient_agreement", "least_agreement")
+               if r.get(key) is not None]
     sweeps: Sequence[int] = found[0].get("sweeps") or ()
     residual = max(float(record["residual"]) for record in found)
     return Rest(found[0].get("gamma"), tuple(sweeps), residual, min(cosines, default=None))

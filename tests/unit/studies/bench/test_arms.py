@@ -13,7 +13,7 @@ from assay import tasks
 from assay.errors import InputError
 from assay.learning.names import RULES
 from assay.studies.arms import MODELS, Arm, Settings, arms, chosen, find_arm, load_chosen
-from assay.studies.arms.build import build, fit, gradient_agreement
+from assay.studies.arms.build import build, fit, fit_many, gradient_agreement
 from assay.studies.arms.settings import FOLDER, read_settings
 
 FILES = sorted(FOLDER.glob("*.json"))
@@ -133,3 +133,21 @@ def test_the_models_of_the_table_can_be_built() -> None:
     for rule in ("eqprop", "backprop"):
         built = build(Arm(rule, "conv"), Settings(hidden=(4, 8)), task, seed=0)
         assert built.model(task.test.x[:3]).shape == (3, 10)
+
+
+def test_a_bound_holds_the_weights_that_feed_back_and_no_others() -> None:
+    task = tasks.blobs(train=256, validation=32, test=32)
+    settings = Settings(hidden=(16, 16), epochs=3, learning_rate=3e-2, bound=0.5)
+    seeds = (0, 1)
+    built = [build(Arm("eqprop"), settings, task, seed=seed) for seed in seeds]
+    fit_many(built, [task, task], settings, seeds=seeds)
+    for one in built:
+        norms = [float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) for layer in one.model.layers]
+        assert norms[1] <= 0.5001 < min(norms[0], norms[2])
+
+
+def test_a_bound_is_refused_where_nothing_feeds_back() -> None:
+    task = tasks.blobs(train=64, validation=32, test=32)
+    settings = Settings(hidden=(16,), epochs=1, bound=0.5)
+    with pytest.raises(InputError, match="leave bound out"):
+        fit(build(Arm("backprop"), settings, task, seed=0), task, settings, seed=0)
