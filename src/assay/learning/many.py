@@ -74,9 +74,10 @@ def train_many(
     """Each model trained in place on its task under its seed, as ``train`` would do it; one result per seed.
 
     ``callbacks`` are told of every model's epochs. ``side_by_side`` is decided by the library when None: narrow layered
-    networks under backprop, or EqProp with a fixed number of sweeps, are stacked if a first step gives each network the very bits it would get alone. True insists,
-    also where numbers agree up to rounding only, and is an error where stacking is impossible. If any network diverges
-    the stack is given up and all are trained one by one, so that each gets its own verdict.
+    networks under backprop, or EqProp with a fixed number of sweeps, are stacked if a first step gives each network
+    the very bits it would get alone. True insists, also where numbers agree up to rounding only, and is an error where
+    stacking is impossible. If any network diverges the stack is given up and all are trained one by one, so that each
+    gets its own verdict.
     """
     if not len(models) == len(tasks) == len(seeds) > 0:
         raise expected("as many models as tasks and seeds, at least one",
