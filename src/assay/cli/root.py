@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.flags import Group
-from assay.cli.older import spelt_out
+from assay.cli.typed.flags import Group
+from assay.cli.typed.older import spelt_out
 
 
 class Interrupted(Exception):

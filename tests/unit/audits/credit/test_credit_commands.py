@@ -12,8 +12,8 @@ import typer
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from assay.cli.audit_credit import audit_credit
-from assay.cli.reproduce import ReproduceCommand, reproduce_command
+from assay.cli.audits.credit import audit_credit
+from assay.cli.learning.reproduce import ReproduceCommand, reproduce_command
 from assay.networks.feedforward.res_mlp import ResMLP
 from assay.results import Verdict
 from assay.studies.reproduce import experiment

@@ -12,7 +12,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from assay.cli.reproduce import ReproduceCommand, reproduce_command
+from assay.cli.learning.reproduce import ReproduceCommand, reproduce_command
 from assay.errors import InputError
 from assay.rules.feedback.rule import FeedbackAlignment
 from assay.studies.reproduce.cifar import load
