@@ -155,7 +155,7 @@ def glance(runs: Any) -> list[str]:
 
 def resting(found: Any, finding: Any) -> Any:
     """How the relaxations of a row ended; None for rules that do not relax."""
-    from assay.studies.bench.rest import Rest
+    from assay.studies.bench.rest import ArmRest
 
     task, _, arm = finding.name.partition("/")
     by_name = {m.name: m for m in finding.measurements}
@@ -165,7 +165,7 @@ def resting(found: Any, finding: Any) -> Any:
         return None
     settings = found.config["settings"].get(task, {}).get(arm, {})
     looped = arm.endswith("/looped")  # one layer: there is no feedback to weaken
-    return Rest(None if looped else settings.get("gamma"), tuple(settings.get("sweeps", ())), max(residual.values),
+    return ArmRest(None if looped else settings.get("gamma"), tuple(settings.get("sweeps", ())), max(residual.values),
                 min(cosine.values) if cosine else None)
 
 

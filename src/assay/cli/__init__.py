@@ -81,13 +81,13 @@ def _app() -> typer.Typer:
     from assay.cli.learning import bench, data, reproduce, tune
     from assay.cli.reading import audit_run, compare, compare_evals, report, view
     from assay.cli.root import Commands, root_options
-    from assay.cli.typed.flags import Command, Group
+    from assay.cli.typed.flags import Command, CommandGroup
     from assay.cli.typed.many import ManyValues
     from assay.cli.typed.older import VerifyCommand
 
     def group(text: str) -> typer.Typer:
         return typer.Typer(
-            cls=Group,
+            cls=CommandGroup,
             help=text,
             no_args_is_help=True,
             add_completion=False,

@@ -42,7 +42,7 @@ class Row:
     verdict: Verdict | None = None
 
 
-class Progress:
+class Counting:
     """A Watcher that keeps the counts; the displays below only draw them."""
 
     def __init__(self, folder: Path | None, workers: int | None, costs: CostModel | None = None) -> None:
@@ -143,7 +143,7 @@ class Progress:
         write_atomically(self._file, json.dumps(self.snapshot()).encode())
 
 
-class PlainProgress(Progress):
+class PlainProgress(Counting):
     """One line when a plan is made, when a cell fails and when a verdict falls: for logs and pipes."""
 
     def planned(self, titles: Mapping[str, str], cells: Mapping[str, Sequence[Cell]]) -> None:
@@ -175,7 +175,7 @@ class PlainProgress(Progress):
 @contextmanager
 def watch(
     folder: Path | None, *, workers: int | None = None, costs: CostModel | None = None
-) -> Iterator[Progress]:
+) -> Iterator[Counting]:
     """A progress display for the length of a run: live in a terminal, plain lines otherwise.
 
     ``costs`` are times recorded by earlier runs (``Store.costs``): with them the time left is known from the start.
@@ -183,7 +183,7 @@ def watch(
     from assay.cli.terminal.common import console
 
     out = console()
-    progress = Progress(folder, workers, costs) if out.is_terminal else PlainProgress(folder, workers, costs)
+    progress = Counting(folder, workers, costs) if out.is_terminal else PlainProgress(folder, workers, costs)
     try:
         if out.is_terminal:
             from rich.live import Live
@@ -219,7 +219,7 @@ def _running(row: Row) -> str:
     return f"{cells} in {calls}" if 0 < calls < cells else str(cells or "")
 
 
-def _table(progress: Progress) -> RenderableType:
+def _table(progress: Counting) -> RenderableType:
     from rich import box
     from rich.markup import escape
     from rich.progress_bar import ProgressBar

@@ -24,5 +24,5 @@ class Command(PlainFlags, TyperCommand):
     """One command."""
 
 
-class Group(PlainFlags, TyperGroup):
+class CommandGroup(PlainFlags, TyperGroup):
     """Commands under one name."""

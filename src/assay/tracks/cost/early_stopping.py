@@ -30,7 +30,7 @@ SCHEDULES: Mapping[str, dict[str, Any]] = {
 SAVED, MARGIN, EPOCHS = 0.2, 1.0, 4
 
 
-class Cost(Record):
+class TrainingCost(Record):
     """Processor seconds of one training, and its test accuracy (%)."""
 
     cpu_seconds: float
@@ -67,11 +67,11 @@ class EarlyStopping:
         began = time.process_time()
         result = recipe.learn(model, task, rule, trial, epochs=EPOCHS)
         spent = time.process_time() - began
-        return Cost(cpu_seconds=spent, accuracy=100 * result.test_accuracy, loss=result.final_loss).stored()
+        return TrainingCost(cpu_seconds=spent, accuracy=100 * result.test_accuracy, loss=result.final_loss).stored()
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """Time first, accuracy as well; the worse of the two decides."""
-        pairs = paired(outcomes, STOPS, RUNS_ON, Cost)
+        pairs = paired(outcomes, STOPS, RUNS_ON, TrainingCost)
         ours, theirs = pairs.of(lambda record: math.log(record.cpu_seconds))
         time = stats.better(theirs, ours, margin=-math.log(1 - SAVED), seeds=pairs.seeds,
                             name="log of the time ratio, running on over stopping")
@@ -81,12 +81,12 @@ class EarlyStopping:
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the time saved exceeds 20 % and the accuracy lost stays below 1 point, both by their intervals."""
-        pairs = paired(outcomes, STOPS, RUNS_ON, Cost)
+        pairs = paired(outcomes, STOPS, RUNS_ON, TrainingCost)
         if not pairs.seeds:
             return findings.unfinished()
         ours, theirs = pairs.of(lambda record: record.cpu_seconds)
         accuracy = pairs.of(lambda record: record.accuracy)
-        values = {arm: [r.cpu_seconds for r in recorded(outcomes, arm, Cost).values()] for arm in SCHEDULES}
+        values = {arm: [r.cpu_seconds for r in recorded(outcomes, arm, TrainingCost).values()] for arm in SCHEDULES}
         return findings.concluded(
             self.judge(outcomes),
             subject="EnergyMLP 64-128-128-10, gamma 0.25, trained by EP on digits, at most 60 sweeps a phase",

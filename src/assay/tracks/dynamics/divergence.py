@@ -24,7 +24,7 @@ HIDDEN, EPOCHS, RATE, BETA, SWEEPS = 128, 10, 1e-3, 0.22, (30, 10)
 SETTLED, HALF = 0.9, 50.0
 
 
-class Trained(Record):
+class TrainingEnd(Record):
     """How a training ended."""
 
     stopped: str | None
@@ -69,21 +69,21 @@ class Divergence:
             clamped = model.clamp(task.validation.x)
             state = model.relax(clamped, None, sweeps=500).value
             moved = (model.sweep(clamped, state)[0] - state[0]).abs().amax(1)
-        return Trained(
+        return TrainingEnd(
             stopped=result.diverged, settled=float((moved < recipe.RESTING).double().mean()),
             accuracy=100 * result.test_accuracy, loss=result.final_loss,
         ).stored()  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether every training of the arm diverged."""
-        found = recorded(outcomes, WITHOUT, Trained)
+        found = recorded(outcomes, WITHOUT, TrainingEnd)
         every = bool(found) and all(record.diverged for record in found.values())
         told = "; ".join(f"seed {s}: {r.accuracy:.1f} %, {r.settled:.0%} settle" for s, r in found.items())
         return Check(name="diverges", verdict=Verdict.PASS if every else Verdict.FAIL, reason=told)
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the exact lower bound of the share that diverges reaches 70 %."""
-        found = recorded(outcomes, WITHOUT, Trained)
+        found = recorded(outcomes, WITHOUT, TrainingEnd)
         if not found:
             return findings.unfinished()
         diverged = [record.diverged for record in found.values()]
@@ -91,7 +91,8 @@ class Divergence:
         decision = decision.model_copy(update={"measurement": decision.measurement.model_copy(
             update={"values": tuple(map(float, diverged)), "seeds": tuple(found)})})
         accuracy = [record.accuracy for record in found.values()]
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, Trained).values()] for arm in (WITHOUT, WITH, WILD)}
+        values = {arm: [r.accuracy for r in recorded(outcomes, arm, TrainingEnd).values()]
+                  for arm in (WITHOUT, WITH, WILD)}  # fmt: skip
         return findings.concluded(
             decision,
             subject="LoopedMLP 64-128-10 without spectral normalisation, published settings, on digits",

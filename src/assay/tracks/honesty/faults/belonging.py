@@ -18,7 +18,7 @@ from assay.engine.store.cells import Store, StoredCell
 from assay.engine.store.keys import Key
 from assay.engine.workers.process import WorkerProcess
 from assay.protocols import Cell
-from assay.tracks.honesty.faults.planted import REFUSED, Judgement, Planted
+from assay.tracks.honesty.faults.planted import REFUSED, Planted, PlantedJudgement
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 VARIABLE = "ASSAY_PLANTED_FAULT"
 
 
-def forged_cell(generator: Generator, faulty: bool) -> Judgement:
+def forged_cell(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A cell written by someone who knows the format and recomputed every digest, but does not have the user's key."""
     measured, wished = float(generator.uniform(0.5, 0.9)), 0.99
     key = content_key({"track": "planted", "seed": 42})
@@ -42,11 +42,11 @@ def forged_cell(generator: Generator, faulty: bool) -> Judgement:
         habit = json.loads(store.path(key).read_text())["key"] == key  # it is the right cell and it is whole
         served = Store(Path(folder)).get(key)
     if served is None:
-        return Judgement(REFUSED, "the digest is not under the user's key", habit)
-    return Judgement("PASS" if served.record["accuracy"] == measured else "FAIL", "served", habit)
+        return PlantedJudgement(REFUSED, "the digest is not under the user's key", habit)
+    return PlantedJudgement("PASS" if served.record["accuracy"] == measured else "FAIL", "served", habit)
 
 
-def stale_helper(generator: Generator, faulty: bool) -> Judgement:
+def stale_helper(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A helper module of a track is edited between two runs; the file of the track itself is as it was."""
     name = f"planted_{int(generator.integers(1 << 40)):x}"
     with tempfile.TemporaryDirectory() as folder:
@@ -62,11 +62,11 @@ def stale_helper(generator: Generator, faulty: bool) -> Judgement:
         finally:
             sys.path.remove(folder)
     if before != after:
-        return Judgement(REFUSED, "the old result has another key: the cell runs again", True)
-    return Judgement("PASS", "the stored result answers", True)
+        return PlantedJudgement(REFUSED, "the old result has another key: the cell runs again", True)
+    return PlantedJudgement("PASS", "the stored result answers", True)
 
 
-def contaminated_worker(generator: Generator, faulty: bool) -> Judgement:
+def contaminated_worker(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A cell sets an environment variable and patches a module; the next cell of the same worker measures with them."""
     exact = float(generator.uniform(1.0, 2.0))
     worker = WorkerProcess()
@@ -77,8 +77,8 @@ def contaminated_worker(generator: Generator, faulty: bool) -> Judgement:
         worker.stop()
     healthy = found.get("record") == {"area": math.pi * exact**2, "variable": ""}
     if not healthy:
-        return Judgement("FAIL", f"the neighbour's process moved the result: {found}", True)
-    return Judgement(REFUSED if faulty else "PASS", "measured in a process of its own", True)
+        return PlantedJudgement("FAIL", f"the neighbour's process moved the result: {found}", True)
+    return PlantedJudgement(REFUSED if faulty else "PASS", "measured in a process of its own", True)
 
 
 def planted_cell(payload: Mapping[str, Any]) -> dict[str, Any]:

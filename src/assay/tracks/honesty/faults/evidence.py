@@ -9,14 +9,14 @@ from assay import stats
 from assay.protocols import ControlArm, Outcome, Outcomes, Trial, known_bad, known_good
 from assay.results import Evidence, Finding, Verdict
 from assay.stats.looks import spending
-from assay.tracks.honesty.faults.planted import REFUSED, Judgement, Planted, judge
+from assay.tracks.honesty.faults.planted import REFUSED, Planted, PlantedJudgement, judge
 from assay.tracks.honesty.faults.verdicts import CALIBRATED, MARGIN, SEEDS, as_control, as_outcome, enforced, lenient
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
 
-def seeds_asked_for(generator: Generator, faulty: bool) -> Judgement:
+def seeds_asked_for(generator: Generator, faulty: bool) -> PlantedJudgement:
     """Ten seeds asked for; the track runs one trial and repeats its number ten times."""
     seeds = tuple(range(42, 52))
     gaps = generator.normal(0.0, 0.004, len(seeds)).tolist()
@@ -25,7 +25,7 @@ def seeds_asked_for(generator: Generator, faulty: bool) -> Judgement:
     return enforced(lenient(seeds, gaps), stats.finished(outcomes))
 
 
-def seed_ignored(generator: Generator, faulty: bool) -> Judgement:
+def seed_ignored(generator: Generator, faulty: bool) -> PlantedJudgement:
     """Ten trials whose records differ in the clock alone: the track never looked at its seed."""
     seeds = tuple(range(42, 52))
     gaps = generator.normal(0.0, 0.004, len(seeds)).tolist()
@@ -37,7 +37,7 @@ def seed_ignored(generator: Generator, faulty: bool) -> Judgement:
     return enforced(lenient(seeds, gaps), stats.finished(outcomes))
 
 
-def number_without_interval(generator: Generator, faulty: bool) -> Judgement:
+def number_without_interval(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A mean a hair above its limit: no interval, so nobody knows about other seeds."""
     seeds = tuple(range(42, 52))
     values = (0.5 + generator.normal(0.0001 if faulty else 0.05, 0.004, len(seeds))).tolist()
@@ -49,7 +49,7 @@ def number_without_interval(generator: Generator, faulty: bool) -> Judgement:
     return enforced(subject, seeds)
 
 
-def values_without_records(generator: Generator, faulty: bool) -> Judgement:
+def values_without_records(generator: Generator, faulty: bool) -> PlantedJudgement:
     """Four seeds run, their numbers handed in three times: the interval is as narrow as twelve seeds would make it."""
     seeds = tuple(range(42, 46))
     gaps = generator.normal(0.0, 0.004, len(seeds)).tolist()
@@ -61,7 +61,7 @@ def values_without_records(generator: Generator, faulty: bool) -> Judgement:
     return enforced(subject, stats.finished(outcomes))
 
 
-def moved_margin(generator: Generator, faulty: bool) -> Judgement:
+def moved_margin(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A margin chosen after these seeds were seen not to meet a narrower one."""
     seeds = tuple(range(42, 52))
     gaps = generator.normal(0.0, MARGIN / 6, len(seeds)).tolist()
@@ -71,11 +71,11 @@ def moved_margin(generator: Generator, faulty: bool) -> Judgement:
     ran = stats.Ran({seed: str(seed) for seed in seeds}, CALIBRATED, planned=True, earlier=(look,))
     judged = stats.enforce(subject, kind="statistical", ran=ran)
     if judged.evidence is Evidence.CONFIRMED:
-        return Judgement("PASS", judged.reason, True)
-    return Judgement(REFUSED, "; ".join(judged.limitations), subject.verdict is Verdict.PASS)
+        return PlantedJudgement("PASS", judged.reason, True)
+    return PlantedJudgement(REFUSED, "; ".join(judged.limitations), subject.verdict is Verdict.PASS)
 
 
-def constant_controls(generator: Generator, faulty: bool) -> Judgement:
+def constant_controls(generator: Generator, faulty: bool) -> PlantedJudgement:
     """Controls that a track hands in as told apart without ever having run them."""
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
     subject = lenient(SEEDS, gaps).model_copy(
@@ -101,7 +101,7 @@ def constant_controls(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: stats.enforce(subject, kind="statistical", ran=ran), habit_accepts=True)
 
 
-def shopped_seeds(generator: Generator, faulty: bool) -> Judgement:
+def shopped_seeds(generator: Generator, faulty: bool) -> PlantedJudgement:
     """The root seed at which it holds, where the true gap is the margin itself and four others did not."""
     n = 10
     before: list[stats.Look] = []

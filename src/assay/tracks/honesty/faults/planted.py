@@ -25,7 +25,7 @@ class Judged(Protocol):
 
 
 @dataclass(frozen=True)
-class Judgement:
+class PlantedJudgement:
     """What the library said of the planted data, and whether the habit it replaces would have accepted them."""
 
     verdict: str
@@ -45,19 +45,19 @@ class Planted:
     habit: str
     caught_as: str
     because: str
-    run: Callable[[Generator, bool], Judgement]
+    run: Callable[[Generator, bool], PlantedJudgement]
 
-    def told(self, judgement: Judgement, *, faulty: bool) -> bool:
+    def told(self, judgement: PlantedJudgement, *, faulty: bool) -> bool:
         """Whether the library told this subject for what it is."""
         if not faulty:
             return judgement.verdict == "PASS"
         return judgement.habit_accepts and judgement.verdict == self.caught_as and self.because in judgement.reason
 
 
-def judge(call: Callable[[], Judged], *, habit_accepts: bool) -> Judgement:
+def judge(call: Callable[[], Judged], *, habit_accepts: bool) -> PlantedJudgement:
     """The library's judgement; a clear error of its own counts as REFUSED, any other error is a bug and propagates."""
     try:
         judged = call()
     except AssayError as error:
-        return Judgement(REFUSED, str(error), habit_accepts)
-    return Judgement(str(judged.verdict), judged.reason, habit_accepts)
+        return PlantedJudgement(REFUSED, str(error), habit_accepts)
+    return PlantedJudgement(str(judged.verdict), judged.reason, habit_accepts)

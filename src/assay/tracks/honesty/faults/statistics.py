@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from assay import stats
 from assay.results import Region, Verdict
-from assay.tracks.honesty.faults.planted import Judgement, Planted, judge
+from assay.tracks.honesty.faults.planted import Planted, PlantedJudgement, judge
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MARGIN = 0.03
 
 
-def parity_at_chance(generator: Generator, faulty: bool) -> Judgement:
+def parity_at_chance(generator: Generator, faulty: bool) -> PlantedJudgement:
     """Two arms that guess are as equal as two arms that know."""
     items = 2000
     a, b = (generator.binomial(items, 0.1 if faulty else 0.9, (2, 10)) / items).tolist()
@@ -24,7 +24,7 @@ def parity_at_chance(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: decision, habit_accepts=_small(decision))
 
 
-def zero_variance(generator: Generator, faulty: bool) -> Judgement:
+def zero_variance(generator: Generator, faulty: bool) -> PlantedJudgement:
     """Seeds that change nothing: the t test is certain, the test set is not."""
     items, steps = (100, 2) if faulty else (20_000, 200)
     correct = int(generator.integers(round(0.85 * items), round(0.95 * items)))
@@ -33,7 +33,7 @@ def zero_variance(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: decision, habit_accepts=_small(decision))
 
 
-def nan_metric(generator: Generator, faulty: bool) -> Judgement:
+def nan_metric(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A NaN is never greater than a limit."""
     gaps = generator.normal(0.0, 0.004, 8).tolist()
     if faulty:
@@ -43,7 +43,7 @@ def nan_metric(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: decision, habit_accepts=accepts)
 
 
-def peeking(generator: Generator, faulty: bool) -> Judgement:
+def peeking(generator: Generator, faulty: bool) -> PlantedJudgement:
     """Looking after every seed and stopping at the first success, where the true gap is the margin itself."""
     plan = stats.planned_looks((5, 10, 20))
     if not faulty:
@@ -58,7 +58,7 @@ def peeking(generator: Generator, faulty: bool) -> Judgement:
                 return judge(lambda: decision, habit_accepts=True)  # noqa: B023 - called at once
 
 
-def best_of_many(generator: Generator, faulty: bool) -> Judgement:
+def best_of_many(generator: Generator, faulty: bool) -> PlantedJudgement:
     """The luckiest of twenty claims, shown alone. Planted: significant alone, not among twenty."""
     claims, seeds = 20, 6
     while True:
@@ -72,7 +72,7 @@ def best_of_many(generator: Generator, faulty: bool) -> Judgement:
             return judge(lambda: corrected, habit_accepts=decisions[best].passed)  # noqa: B023 - called at once
 
 
-def average_over_tasks(generator: Generator, faulty: bool) -> Judgement:
+def average_over_tasks(generator: Generator, faulty: bool) -> PlantedJudgement:
     """One task that collapsed, hidden in a mean over tasks."""
     centres = (0.022, 0.022, 0.022, 0.022, -0.10) if faulty else (0.004, -0.004, 0.002, -0.002, 0.0)
     tasks = [generator.normal(centre, 0.003, 8).tolist() for centre in centres]
@@ -83,7 +83,7 @@ def average_over_tasks(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: whole, habit_accepts=abs(average) < MARGIN)
 
 
-def supremum_from_one_estimate(generator: Generator, faulty: bool) -> Judgement:
+def supremum_from_one_estimate(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A norm of 1.2 that one random direction does not show."""
     import numpy as np
 
@@ -102,7 +102,7 @@ def supremum_from_one_estimate(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: decision, habit_accepts=estimate <= 1.0)
 
 
-def vacuous_tolerance(generator: Generator, faulty: bool) -> Judgement:
+def vacuous_tolerance(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A kernel that returns zeros, compared with small numbers under a round tolerance."""
     import numpy as np
 
@@ -116,7 +116,7 @@ def vacuous_tolerance(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: decision, habit_accepts=max(errors) <= tolerance)
 
 
-def lost_pairing(generator: Generator, faulty: bool) -> Judgement:
+def lost_pairing(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A crashed seed dropped from one arm only."""
     a, b = generator.normal(0.95, 0.004, (2, 8)).tolist()
     b = b[:-1] if faulty else b
@@ -124,7 +124,7 @@ def lost_pairing(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: stats.parity(a, b, margin=MARGIN), habit_accepts=accepts)
 
 
-def repeated_seed(generator: Generator, faulty: bool) -> Judgement:
+def repeated_seed(generator: Generator, faulty: bool) -> PlantedJudgement:
     """One run, copied until there are enough."""
     seeds = [42, 43] * 4 if faulty else list(range(42, 50))
     drawn = generator.normal(0.0, 0.004, 8).tolist()
@@ -133,7 +133,7 @@ def repeated_seed(generator: Generator, faulty: bool) -> Judgement:
     return judge(lambda: stats.parity(gaps, [0.0] * 8, margin=MARGIN, seeds=seeds), habit_accepts=accepts)
 
 
-def mixed_units(generator: Generator, faulty: bool) -> Judgement:
+def mixed_units(generator: Generator, faulty: bool) -> PlantedJudgement:
     """Per cent where a share is meant: ninety-seven is far above a chance of 0.1, and so is a guess of ten."""
     accuracy = float(generator.uniform(0.90, 0.97)) * (100 if faulty else 1)
     call = lambda: stats.above_chance({"candidate": [accuracy] * 3}, items=1000, chance=0.1)  # noqa: E731

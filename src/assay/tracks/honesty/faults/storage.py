@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from assay.engine.plan import content_key
 from assay.engine.store.cells import Store, StoredCell
-from assay.tracks.honesty.faults.planted import Judgement, Planted
+from assay.tracks.honesty.faults.planted import Planted, PlantedJudgement
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -19,7 +19,7 @@ REDONE = "REDONE"
 """Not a verdict: the store refused the cell, set it aside and had it done again."""
 
 
-def tampered_cell(generator: Generator, faulty: bool) -> Judgement:
+def tampered_cell(generator: Generator, faulty: bool) -> PlantedJudgement:
     """An accuracy improved by hand in a finished cell."""
 
     def improve(file: Path) -> None:
@@ -30,7 +30,7 @@ def tampered_cell(generator: Generator, faulty: bool) -> Judgement:
     return _stored(generator, improve if faulty else None)
 
 
-def truncated_cell(generator: Generator, faulty: bool) -> Judgement:
+def truncated_cell(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A file cut short by a full disk."""
 
     def cut(file: Path) -> None:
@@ -40,7 +40,7 @@ def truncated_cell(generator: Generator, faulty: bool) -> Judgement:
     return _stored(generator, cut if faulty else None)
 
 
-def swapped_cell(generator: Generator, faulty: bool) -> Judgement:
+def swapped_cell(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A valid cell of another seed under this seed's name."""
 
     def swap(file: Path) -> None:
@@ -57,7 +57,7 @@ def _cell(accuracy: float, *, seed: int) -> StoredCell:
     return StoredCell(key=key, label=f"seed {seed}", group="planted", seconds=1.0, record={"accuracy": accuracy})
 
 
-def _stored(generator: Generator, damage: Callable[[Path], None] | None) -> Judgement:
+def _stored(generator: Generator, damage: Callable[[Path], None] | None) -> PlantedJudgement:
     """What the store answers for a cell that was written and then, perhaps, damaged."""
     cell = _cell(float(generator.uniform(0.5, 0.9)), seed=42)
     with tempfile.TemporaryDirectory() as folder:
@@ -70,10 +70,10 @@ def _stored(generator: Generator, damage: Callable[[Path], None] | None) -> Judg
         served = store.get(cell.key)
         if served is not None:
             verdict = "PASS" if served == cell else "FAIL"
-            return Judgement(verdict, f"served an accuracy of {served.record['accuracy']:.3f}", habit_accepts)
+            return PlantedJudgement(verdict, f"served an accuracy of {served.record['accuracy']:.3f}", habit_accepts)
         store.put(cell)
         verdict = REDONE if store.damaged and store.get(cell.key) == cell else "FAIL"
-        return Judgement(verdict, "; ".join(store.damaged), habit_accepts)
+        return PlantedJudgement(verdict, "; ".join(store.damaged), habit_accepts)
 
 
 STORAGE = (

@@ -14,7 +14,7 @@ from assay.engine.workers.process import WorkerProcess, result_of
 from assay.engine.workers.worker import run_cell
 from assay.protocols import Cell, Outcome, Outcomes, Trial
 from assay.results import SCHEMA_VERSION, Control, Failure, Finding, Interval, Measurement, Region, Run, Verdict
-from assay.tracks.honesty.faults.planted import Judgement, Planted, judge
+from assay.tracks.honesty.faults.planted import Planted, PlantedJudgement, judge
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -23,7 +23,7 @@ MARGIN = 0.03
 SEEDS = (42, 43, 44, 45, 46)
 
 
-def crashed_track(generator: Generator, faulty: bool) -> Judgement:
+def crashed_track(generator: Generator, faulty: bool) -> PlantedJudgement:
     """One trial of five raises; the others look fine."""
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
     crash = int(generator.integers(len(SEEDS))) if faulty else None
@@ -35,7 +35,7 @@ def crashed_track(generator: Generator, faulty: bool) -> Judgement:
     return _judge_outcomes(outcomes)
 
 
-def killed_worker(generator: Generator, faulty: bool) -> Judgement:
+def killed_worker(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A worker process that dies without a word; a healthy one returns its record."""
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
     outcomes = [as_outcome(seed, {"gap": gap}, {}) for seed, gap in zip(SEEDS[1:], gaps[1:], strict=True)]
@@ -53,14 +53,14 @@ def killed_worker(generator: Generator, faulty: bool) -> Judgement:
     return _judge_outcomes(outcomes)
 
 
-def one_seed_called_proof(generator: Generator, faulty: bool) -> Judgement:
+def one_seed_called_proof(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A single run inside the margin."""
     seeds = SEEDS[:1] if faulty else SEEDS
     gaps = generator.normal(0.0, 0.004, len(seeds)).tolist()
     return enforced(lenient(seeds, gaps), seeds)
 
 
-def uncalibrated_check(generator: Generator, faulty: bool) -> Judgement:
+def uncalibrated_check(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A check that accepts its known-bad control as readily as its known-good one."""
     tolerance = 1e6 if faulty else 1e-6
     good, bad = generator.uniform(1e-9, 1e-7, 10).tolist(), generator.uniform(1e-2, 1.0, 10).tolist()
@@ -73,7 +73,7 @@ def uncalibrated_check(generator: Generator, faulty: bool) -> Judgement:
     return enforced(lenient(SEEDS, gaps), SEEDS, controls)
 
 
-def interval_outside_region(generator: Generator, faulty: bool) -> Judgement:
+def interval_outside_region(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A mean inside the margin whose interval is not: "pass" by the point estimate."""
     value = float(generator.uniform(0.010, 0.012))
     half = 0.03 if faulty else 0.01
@@ -84,7 +84,7 @@ def interval_outside_region(generator: Generator, faulty: bool) -> Judgement:
     return enforced(subject, SEEDS)
 
 
-def crash_left_out(generator: Generator, faulty: bool) -> Judgement:
+def crash_left_out(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A run reported by the checks that finished."""
     findings = [lenient(SEEDS, generator.normal(0.0, 0.004, len(SEEDS)).tolist()) for _ in range(4)]
     if faulty:
@@ -95,15 +95,15 @@ def crash_left_out(generator: Generator, faulty: bool) -> Judgement:
     run = Run(id="planted", created="", findings=tuple(findings))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
     finished = [finding for finding in findings if not finding.failures]
-    return Judgement(str(run.verdict), counts, habit_accepts=all(finding.passed for finding in finished))
+    return PlantedJudgement(str(run.verdict), counts, habit_accepts=all(finding.passed for finding in finished))
 
 
-def run_from_the_future(generator: Generator, faulty: bool) -> Judgement:
+def run_from_the_future(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A run file whose schema this version cannot know."""
     return _reopened(generator, {"schema_version": SCHEMA_VERSION + 1} if faulty else {})
 
 
-def run_with_unknown_verdict(generator: Generator, faulty: bool) -> Judgement:
+def run_with_unknown_verdict(generator: Generator, faulty: bool) -> PlantedJudgement:
     """A run file edited by hand to a verdict that does not exist."""
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
     finding = json.loads(lenient(SEEDS, gaps).model_dump_json())
@@ -126,7 +126,7 @@ def as_outcome(seed: int, record: Mapping[str, Any] | None, raw: Mapping[str, An
     return Outcome(Trial(arm="subject", seed=seed), record, failure)
 
 
-def _judge_outcomes(outcomes: Sequence[Outcome]) -> Judgement:
+def _judge_outcomes(outcomes: Sequence[Outcome]) -> PlantedJudgement:
     """What becomes of a track that decides from whatever finished."""
     gathered = Outcomes(tuple(outcomes))
     finished = gathered.arm("subject")
@@ -168,14 +168,14 @@ def ran_on(seeds: Sequence[int] | Mapping[int, str], controls: tuple[Control, ..
 
 def enforced(
     subject: Finding, seeds: Sequence[int] | Mapping[int, str], controls: tuple[Control, ...] = CALIBRATED
-) -> Judgement:
+) -> PlantedJudgement:
     return judge(
         lambda: stats.enforce(subject, kind="statistical", ran=ran_on(seeds, controls)),
         habit_accepts=subject.verdict is Verdict.PASS,
     )
 
 
-def _reopened(generator: Generator, altered: Mapping[str, Any]) -> Judgement:
+def _reopened(generator: Generator, altered: Mapping[str, Any]) -> PlantedJudgement:
     """What comes of opening a run file in which some fields were altered; a lenient reader would take it as it is."""
     gaps = generator.normal(0.0, 0.004, len(SEEDS)).tolist()
     run = Run(id="planted", created="", findings=(lenient(SEEDS, gaps),))
