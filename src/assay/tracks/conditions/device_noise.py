@@ -30,12 +30,13 @@ SMALL = "read with 0.5 % noise"
 LEVELS = {QUIET: 0.0, NOISY: 0.05, SMALL: 0.005, TWIN: 0.0, DEAF: 10.0}
 """Standard deviation of the read-out noise; a unit's range is -1 to 1."""
 BETA, MARGIN, EPOCHS = 0.5, 2.0, 8
+CLAIM = "EP learns as well, to 2 points, when every state it reads carries 5 % Gaussian noise."
 
 
 @track(
     17,
     "device-noise",
-    claim="EP learns as well, to 2 points, when every state it reads carries 5 % Gaussian noise.",
+    claim=CLAIM,
     title="Noise on what a device reads",
     on_request=True,
 )
@@ -75,7 +76,7 @@ class DeviceNoise:
         """PASS if the interval of the loss lies within 2 points."""
         pairs = paired(outcomes, NOISY, QUIET, Learned)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.accuracy)
         small = [record.accuracy for record in recorded(outcomes, SMALL, Learned).values()]
         values = {arm: [r.accuracy for r in recorded(outcomes, arm, Learned).values()] for arm in LEVELS}
@@ -86,6 +87,7 @@ class DeviceNoise:
                 rows.append((arm, level, fmean(values[arm]), fmean(r.cosine for r in rests)))
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject="EnergyMLP 64-128-128-10, gamma 0.25, centered EP on states, beta 0.5, on digits",
             told=f"{fmean(ours):.2f} % with 5 % read-out noise, {fmean(small):.2f} % with 0.5 %, {fmean(theirs):.2f} "
             "% without.",

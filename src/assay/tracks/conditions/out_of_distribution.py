@@ -40,10 +40,13 @@ class Separation(Record):
         return (self.new_digits + self.shuffled) / 2
 
 
+CLAIM = "The energy at rest tells strange pictures from known ones better than softmax confidence does."
+
+
 @track(
     36,
     "energy-ood",
-    claim="The energy at rest tells strange pictures from known ones better than softmax confidence does.",
+    claim=CLAIM,
     title="Energy as an out-of-distribution score",
     on_request=True,
 )
@@ -98,13 +101,14 @@ class EnergyOutOfDistribution:
         """PASS if the interval of the difference lies above 0."""
         pairs = paired(outcomes, ENERGY, SOFTMAX, Separation)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.mean)
         parts = {name: [fmean(getattr(r, name) for r in side) for side in (pairs.first, pairs.second)]
                  for name in ("new_digits", "shuffled")}  # fmt: skip
         values = {arm: [r.mean for r in recorded(outcomes, arm, Separation).values()] for arm in SCORES}
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject="EnergyMLP 64-128-128-10, gamma 0.25, trained by EP on digits 0 to 7",
             told=f"Area under the curve {fmean(ours):.3f} by energy, {fmean(theirs):.3f} by softmax (new digits "
             f"{parts['new_digits'][0]:.2f} and {parts['new_digits'][1]:.2f}, shuffled pixels "

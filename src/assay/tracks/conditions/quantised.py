@@ -40,6 +40,7 @@ class Quantised(Record):
 class Levels:
     """The shared experiment: how many levels, and how much accuracy they may cost."""
 
+    claim: str
     levels: str
     margin: float
     controls: ClassVar[tuple[ControlArm, ...]] = (known_good(TWIN, LOW), known_bad(AFTER, LOW))
@@ -75,13 +76,14 @@ class Levels:
         """PASS if the interval of the loss lies within the margin."""
         pairs = paired(outcomes, LOW, FULL, Quantised)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(self.claim)
         ours, theirs = pairs.of(lambda record: record.accuracy)
         zeros = fmean(record.zeros for record in pairs.first)
         values = {arm: [r.accuracy for r in recorded(outcomes, arm, Quantised).values()]
                   for arm in (*ARMS, TWIN, AFTER)}  # fmt: skip
         return findings.concluded(
             self.judge(outcomes),
+            claim=self.claim,
             subject=f"EnergyMLP 64-128-128-10, gamma 0.25, {self.levels} weights, trained by EP at rest on digits",
             told=f"{self.levels} {fmean(ours):.2f} %, full precision {fmean(theirs):.2f} %: "
             f"{fmean(ours) - fmean(theirs):+.2f} pp; {zeros:.0%} of the weights are zero.",
@@ -96,30 +98,34 @@ class Levels:
         )
 
 
+TERNARY = "Weights of -1, 0 and +1 cost at most 2 points of accuracy when EP trains with them."
+EIGHT_BITS = "Weights of 8 bits cost at most 1 point of accuracy when EP trains with them."
+
+
 @track(
     4,
     "ternary-weights",
-    claim="Weights of -1, 0 and +1 cost at most 2 points of accuracy when EP trains with them.",
+    claim=TERNARY,
     title="Ternary weights",
     on_request=True,
 )
 class Ternary(Levels):
     """Three levels per matrix."""
 
-    levels, margin = "ternary", 2.0
+    claim, levels, margin = TERNARY, "ternary", 2.0
 
 
 @track(
     16,
     "int8-weights",
-    claim="Weights of 8 bits cost at most 1 point of accuracy when EP trains with them.",
+    claim=EIGHT_BITS,
     title="8-bit weights",
     on_request=True,
 )
 class Int8(Levels):
     """255 levels per matrix."""
 
-    levels, margin = "int8", 1.0
+    claim, levels, margin = EIGHT_BITS, "int8", 1.0
 
 
 def _ternary(weight: Tensor) -> Tensor:

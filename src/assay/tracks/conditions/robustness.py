@@ -46,11 +46,16 @@ class Robust(Record):
         return min(self.own, self.margin, self.transfer, self.noise)
 
 
+CLAIM = (
+    "A network trained by EP withstands adversarial pictures at least 2 points better than the same one "
+    "trained by backprop."
+)
+
+
 @track(
     28,
     "robustness",
-    claim="A network trained by EP withstands adversarial pictures at least 2 points better than the same one "
-    "trained by backprop.",
+    claim=CLAIM,
     title="Adversarial robustness",
     on_request=True,
 )
@@ -94,7 +99,7 @@ class Robustness:
         """PASS if EP's accuracy under its worst attack exceeds backprop's by more than 2 points."""
         pairs = paired(outcomes, EQPROP, BACKPROP, Robust)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.weakest)
         values = {
             f"{arm}, {name}": [float(getattr(r, name)) for r in recorded(outcomes, arm, Robust).values()]
@@ -104,6 +109,7 @@ class Robustness:
         masked = fmean(r.transfer - r.own for r in pairs.first)
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject=f"EnergyMLP 64-128-128-10, gamma 0.25, on digits, attacks of size {RADIUS} in every pixel",
             told=f"Under the worst attack EP keeps {fmean(ours):.1f} %, backprop {fmean(theirs):.1f} %; EP's own "
             "gradient hurts it "

@@ -38,11 +38,16 @@ class TrainingCost(Record):
     loss: float
 
 
+CLAIM = (
+    "Stopping a relaxation when it rests saves at least 20 % of the processor time and at most 1 point of "
+    "accuracy."
+)
+
+
 @track(
     12,
     "early-stopping",
-    claim="Stopping a relaxation when it rests saves at least 20 % of the processor time and at most 1 point of "
-    "accuracy.",
+    claim=CLAIM,
     title="Early stopping saves time",
     also=(24,),
     on_request=True,
@@ -83,12 +88,13 @@ class EarlyStopping:
         """PASS if the time saved exceeds 20 % and the accuracy lost stays below 1 point, both by their intervals."""
         pairs = paired(outcomes, STOPS, RUNS_ON, TrainingCost)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.cpu_seconds)
         accuracy = pairs.of(lambda record: record.accuracy)
         values = {arm: [r.cpu_seconds for r in recorded(outcomes, arm, TrainingCost).values()] for arm in SCHEDULES}
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject="EnergyMLP 64-128-128-10, gamma 0.25, trained by EP on digits, at most 60 sweeps a phase",
             told=f"Stopping at a change of {recipe.RESTING:g} takes {fmean(ours):.2f} processor seconds, running on "
             f"{fmean(theirs):.2f}: {1 - fmean(ours) / fmean(theirs):.0%} less, at {fmean(accuracy[0]):.2f} % against "

@@ -32,10 +32,13 @@ class Peaks(Record):
     residual: float = 0.0
 
 
+CLAIM = "A gradient by EP needs no more memory than one by ordinary backprop of the same network, at 1 to 16 layers."
+
+
 @track(
     26,
     "memory-against-backprop",
-    claim="A gradient by EP needs no more memory than one by ordinary backprop of the same network, at 1 to 16 layers.",
+    claim=CLAIM,
     title="Memory against ordinary backprop",
     also=(35,),
     kind="deterministic",
@@ -85,7 +88,7 @@ class MemoryAgainstBackprop:
         """PASS if EP's peak is no larger at any depth."""
         found = {arm: recorded(outcomes, arm, Peaks) for arm in (EQPROP, BACKPROP, UNROLLED)}
         if not found[EQPROP] or not found[BACKPROP]:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         seed = min(found[EQPROP])
         kilobytes = {arm: [records[seed].bytes_by_depth[d] / 1024 for d in DEPTHS]
                      for arm, records in found.items() if seed in records}  # fmt: skip
@@ -93,6 +96,7 @@ class MemoryAgainstBackprop:
         series = tuple(Series(name=arm, x=tuple(map(float, DEPTHS)), y=tuple(v)) for arm, v in kilobytes.items())
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject=f"EnergyMLP of 1 to 16 hidden layers of {WIDTH}, batch {BATCH}, float32",
             told=f"EP needs {min(ratio):.2f} to {max(ratio):.2f} times the memory of ordinary backprop and grows "
             "with depth "

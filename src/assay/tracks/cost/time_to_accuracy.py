@@ -34,10 +34,13 @@ class Clock(Record):
     loss: float
 
 
+CLAIM = "EP reaches 95 % on digits in at most twice the processor time of backprop."
+
+
 @track(
     57,
     "time-to-accuracy",
-    claim="EP reaches 95 % on digits in at most twice the processor time of backprop.",
+    claim=CLAIM,
     title="Time to accuracy",
     on_request=True,
 )
@@ -83,7 +86,7 @@ class TimeToAccuracy:
         """PASS if the interval of the ratio lies below 2."""
         pairs = paired(outcomes, EQPROP, BACKPROP, Clock)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.cpu_seconds)
         ratio = 2 ** fmean(math.log2(a / b) for a, b in zip(ours, theirs, strict=True))
         never = sum(record.epochs is None for record in (*pairs.first, *pairs.second))
@@ -91,6 +94,7 @@ class TimeToAccuracy:
                   for arm in (EQPROP, BACKPROP, TWIN, SLOW)}  # fmt: skip
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject="EnergyMLP 64-128-128-10, gamma 0.25, EP at rest, and its feed-forward limit, on digits",
             told=f"EP takes {fmean(ours):.2f} processor seconds to {TARGET:g} % on validation, backprop "
             f"{fmean(theirs):.2f}: "

@@ -27,12 +27,13 @@ ARMS = {
     "control: block FA": ("fa", "digits"),
 }
 SUBJECT = "Backprop on digits"
+CLAIM = "On a task without headroom the published depth check fails backprop; ours says that nothing can be decided."
 
 
 @track(
     134,
     "credit-headroom",
-    claim="On a task without headroom the published depth check fails backprop; ours says that nothing can be decided.",
+    claim=CLAIM,
     title="Who fails where depth cannot help?",
     timeout=600.0,
 )
@@ -64,7 +65,7 @@ class Headroom:
         from assay.audits.credit.published import UTILITY_MARGIN
 
         if reason := training.undecidable(outcomes, ARMS):
-            return Finding(subject=SUBJECT, claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
+            return Finding(subject=SUBJECT, claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
         digits, gap = self.judge(outcomes), training.gap(outcomes, "backprop", backprop="backprop")
         value = fmean(gap.values)
         fires, told_apart = value < UTILITY_MARGIN, gap.interval is not None
@@ -73,7 +74,7 @@ class Headroom:
         told = f"published D3 {'fires' if fires else 'is quiet'} on backprop; ours: {digits.reason}"
         return Finding(
             subject=SUBJECT,
-            claim="",
+            claim=CLAIM,
             verdict=training.verdict(holds=fires and spared and told_apart, refuted=fires and not spared,
                                      seeds=gap.seeds),
             reason=told,

@@ -28,12 +28,13 @@ RULES = {
 }
 ARMS = tuple(RULES)
 SUBJECT = "Block-level DFA with a penalty, on digits"
+CLAIM = "A penalty on what blocks write stops the stream from growing, but does not make trained blocks useful."
 
 
 @track(
     132,
     "credit-penalty",
-    claim="A penalty on what blocks write stops the stream from growing, but does not make trained blocks useful.",
+    claim=CLAIM,
     title="The penalty removes mode 1 but not mode 2",
     timeout=600.0,
 )
@@ -66,7 +67,7 @@ class Penalty:
         without it.
         """
         if reason := training.undecidable(outcomes, ARMS, "growth"):
-            return Finding(subject=SUBJECT, claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
+            return Finding(subject=SUBJECT, claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
         seeds, plain, penalised = outcomes.paired("plain", "penalised", "growth")
         grown, tamed = min(plain) > TAMED, max(penalised) <= TAMED
         growth = (f"growth {min(plain):.3g} to {max(plain):.3g} without the penalty, {min(penalised):.3g} to "
@@ -76,7 +77,7 @@ class Penalty:
         worse = stats.relation(gap.interval, training.BELOW_FROZEN)
         return Finding(
             subject=SUBJECT,
-            claim="",
+            claim=CLAIM,
             verdict=training.verdict(holds=grown and tamed and worse is Verdict.PASS,
                                      refuted=not tamed or worse is Verdict.FAIL, seeds=gap.seeds),
             reason=f"{growth}; {utility.reason}",

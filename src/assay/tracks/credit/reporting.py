@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 RULES = {"dfa": "dfa", "frozen": "frozen", "control: backprop": "backprop", "control: block FA": "fa"}
 ARMS = tuple(RULES)
 SUBJECT = "Block-level DFA on digits"
+CLAIM = "Accuracy and cosine accept a net whose trained blocks are worse than frozen ones; the protocol does not."
 
 
 @track(
     131,
     "credit-standard-reporting",
-    claim="Accuracy and cosine accept a net whose trained blocks are worse than frozen ones; the protocol does not.",
+    claim=CLAIM,
     title="What accuracy and gradient cosine miss",
     timeout=600.0,
 )
@@ -56,7 +57,7 @@ class StandardReporting:
         FAIL if standard reporting rejects it too, or if its blocks turn out better than frozen ones.
         """
         if reason := training.undecidable(outcomes, ARMS, "accuracy", "mean_cosine"):
-            return Finding(subject=SUBJECT, claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
+            return Finding(subject=SUBJECT, claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
         standard = _standard(outcomes)
         dfa, gap = self.judge(outcomes), training.gap(outcomes, "dfa", backprop="control: backprop")
         worse = stats.relation(gap.interval, training.BELOW_FROZEN)
@@ -67,7 +68,7 @@ class StandardReporting:
         )
         return Finding(
             subject=SUBJECT,
-            claim="",
+            claim=CLAIM,
             verdict=verdict,
             reason=f"standard reporting: {standard.reason}; protocol: {dfa.reason}",
             key_finding=f"{standard.reason}; {dfa.reason}.",

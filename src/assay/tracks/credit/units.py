@@ -27,12 +27,13 @@ CHANGE = 0.01
 
 SAME = 0.99
 """Share of answers that must survive the rescaling: otherwise it is another function, and nothing is shown."""
+CLAIM = "The published reference check changes its answer when the stream is measured in other units; ours does not."
 
 
 @track(
     133,
     "credit-units",
-    claim="The published reference check changes its answer when the stream is measured in other units; ours does not.",
+    claim=CLAIM,
     title="The published D2 depends on units",
     kind="deterministic",
     timeout=600.0,
@@ -79,7 +80,7 @@ class Units:
         FAIL if D2 stays as it was, or if ours moves; undecided if the rescaled net gives other answers.
         """
         if reason := training.undecidable(outcomes, ARMS, "raw", "invariant", "noise", "same_answers"):
-            return Finding(subject=SUBJECT, claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
+            return Finding(subject=SUBJECT, claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
         rescaled, healthy, saturated = (outcomes.arm(arm) for arm in ARMS)
         seeds = sorted(rescaled.keys() & healthy.keys())
         moved = all(rescaled[s]["fires"] and not healthy[s]["fires"] for s in seeds)
@@ -93,7 +94,7 @@ class Units:
         missed = all(not record["fires"] for record in saturated.values())
         return Finding(
             subject=SUBJECT,
-            claim="",
+            claim=CLAIM,
             verdict=Verdict.INCONCLUSIVE if same < SAME else Verdict.PASS if moved and steady else Verdict.FAIL,
             reason=told,
             key_finding=f"{told}. With the clamp of 1e-8 the gradient's cosine with itself reads "

@@ -33,11 +33,16 @@ class Signal(Record):
     shares: tuple[float, ...]
 
 
+CLAIM = (
+    "With an activation between layers of spectral norm 1, a tenth of the signal crosses 100 layers; linear "
+    "chains lose it."
+)
+
+
 @track(
     55,
     "deep-chains",
-    claim="With an activation between layers of spectral norm 1, a tenth of the signal crosses 100 layers; linear "
-    "chains lose it.",
+    claim=CLAIM,
     title="Signal through deep chains",
     also=(56,),
     kind="deterministic",
@@ -83,7 +88,7 @@ class DeepChains:
         """PASS if a tenth of the difference of two inputs arrives at every seed."""
         found = {arm: recorded(outcomes, arm, Signal) for arm in CHAINS}
         if not found[TANH]:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         last = {arm: [r.shares[-1] for r in records.values()] for arm, records in found.items() if records}
         one = min(found[TANH])
         series = tuple(
@@ -92,6 +97,7 @@ class DeepChains:
         )  # fmt: skip
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject=f"{DEPTH} random layers of width {WIDTH}, spectral norm 1, biases of size 0.1",
             told="Share of the signal that arrives: "
             + ", ".join(f"{arm} {fmean(values):.2g}" for arm, values in last.items())

@@ -37,10 +37,13 @@ class TrainingEnd(Record):
         return bool(self.stopped) or self.settled < SETTLED or self.accuracy < HALF
 
 
+CLAIM = "Without spectral normalisation training by EP diverges."
+
+
 @track(
     41,
     "divergence",
-    claim="Without spectral normalisation training by EP diverges.",
+    claim=CLAIM,
     title="Without spectral normalisation training diverges",
     on_request=True,
 )
@@ -85,7 +88,7 @@ class Divergence:
         """PASS if the exact lower bound of the share that diverges reaches 70 %."""
         found = recorded(outcomes, WITHOUT, TrainingEnd)
         if not found:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         diverged = [record.diverged for record in found.values()]
         decision = stats.solves(sum(diverged), len(diverged), findings.SUCCESS_RATE, name="trainings that diverge")
         decision = decision.model_copy(update={"measurement": decision.measurement.model_copy(
@@ -95,6 +98,7 @@ class Divergence:
                   for arm in (WITHOUT, WITH, WILD)}  # fmt: skip
         return findings.concluded(
             decision,
+            claim=CLAIM,
             subject="LoopedMLP 64-128-10 without spectral normalisation, published settings, on digits",
             told=f"{sum(diverged)} of {len(diverged)} trainings diverged; mean accuracy {fmean(accuracy):.2f} %, "
             "with the norm "

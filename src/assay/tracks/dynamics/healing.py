@@ -51,11 +51,16 @@ class Damage(Record):
     loss: float
 
 
+HEALS = (
+    "Relaxation heals a kick: noise of standard deviation 1 on every unit leaves neither state nor answers "
+    "changed."
+)
+
+
 @track(
     3,
     "healing",
-    claim="Relaxation heals a kick: noise of standard deviation 1 on every unit leaves neither state nor answers "
-    "changed.",
+    claim=HEALS,
     title="Self-healing after a kick",
     on_request=True,
 )
@@ -108,7 +113,7 @@ class Healing:
         """PASS if the exact lower bound of the share of networks that come back reaches 70 %."""
         found = recorded(outcomes, TRAINED, Kick)
         if not found:
-            return findings.unfinished()
+            return findings.unfinished(HEALS)
         healed = [record.healed for record in found.values()]
         decision = stats.solves(sum(healed), len(healed), findings.SUCCESS_RATE, name="networks that come back")
         decision = decision.model_copy(update={"measurement": decision.measurement.model_copy(
@@ -117,6 +122,7 @@ class Healing:
         distances = {arm: [r.distance for r in recorded(outcomes, arm, Kick).values()] for arm in (TRAINED, *PLANTED)}
         return findings.concluded(
             decision,
+            claim=HEALS,
             subject="LoopedMLP 64-128-10 with spectral normalisation, trained by EP on digits",
             told=f"{sum(healed)} of {len(healed)} networks come back; the farthest ends {worst:.1g} of its norm "
             "away. A "
@@ -129,11 +135,16 @@ class Healing:
         )
 
 
+KEEPS = (
+    "With half of its hidden units silenced a network that relaxes keeps at least 2 points more accuracy than "
+    "backprop's."
+)
+
+
 @track(
     30,
     "damage",
-    claim="With half of its hidden units silenced a network that relaxes keeps at least 2 points more accuracy than "
-    "backprop's.",
+    claim=KEEPS,
     title="Damage tolerance",
     on_request=True,
 )
@@ -188,12 +199,13 @@ class LastingDamage:
         """PASS if the interval of the difference lies above 2 points."""
         pairs = paired(outcomes, RELAXES, BACKPROP, Damage)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(KEEPS)
         ours, theirs = pairs.of(lambda record: record.damaged)
         whole = pairs.of(lambda record: record.whole)
         values = {arm: [r.damaged for r in recorded(outcomes, arm, Damage).values()] for arm in SILENCED}
         return findings.concluded(
             self.judge(outcomes),
+            claim=KEEPS,
             subject="LoopedMLP 64-128-10 (EP) and 64-128-10 feed-forward (backprop) on digits, 64 units silenced",
             told=f"With half of the units silenced the loop keeps {fmean(ours):.1f} % (of {fmean(whole[0]):.1f} %), "
             "the "

@@ -25,12 +25,13 @@ HIDDEN, EPOCHS, LEARNING_RATE, BETA, SWEEPS = 128, 8, 2e-3, 0.22, (30, 10)
 ROUNDING = HIDDEN * 2.0**-23
 """Weights are normalised in float32: their norm may exceed the bound by the width times its epsilon."""
 INPUTS = 32
+CLAIM = "Spectral normalization constrains Lipschitz constant L <= 1, unlike unconstrained training."
 
 
 @track(
     1,
     "spectral-stability",
-    claim="Spectral normalization constrains Lipschitz constant L <= 1, unlike unconstrained training.",
+    claim=CLAIM,
     title="Spectral Normalization Stability",
     version=1,
 )
@@ -96,7 +97,7 @@ class SpectralStability:
         saved = stats.reduction(fmean(free), fmean(upper))
         return Finding(
             subject="LoopedMLP 64-128-10 (tied, tanh) on digits, trained by equilibrium propagation",
-            claim="",
+            claim=CLAIM,
             verdict=both.verdict,
             reason=both.reason if not both.passed else f"{held.reason}; {unlike.reason}",
             key_finding=f"After training L is at most {max(upper):.4g} with the norm and at least {fmean(free):.3g} "
@@ -238,4 +239,4 @@ def _divergence(diverged: Sequence[int], settles: float, n: int) -> str:
 
 def _nothing() -> Finding:
     reason = "no seed finished in both arms"
-    return Finding(subject="", claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
+    return Finding(subject="", claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)

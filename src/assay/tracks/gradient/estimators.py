@@ -42,10 +42,13 @@ class Equivalence(Record):
         }  # fmt: skip
 
 
+CLAIM = "Every estimator of EP gives the gradient of the loss to 2 % of its norm, before training and after."
+
+
 @track(
     9,
     "gradient-equivalence",
-    claim="Every estimator of EP gives the gradient of the loss to 2 % of its norm, before training and after.",
+    claim=CLAIM,
     title="Gradient equivalence",
     kind="deterministic",
     on_request=True,
@@ -93,7 +96,7 @@ class GradientEquivalence:
         """PASS if no estimator is farther than 2 % from the gradient at any seed, before or after training."""
         found = recorded(outcomes, CLAIM, Equivalence)
         if not found:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         by_name = {
             name: [record.errors[name] for record in found.values()] for name in next(iter(found.values())).errors
         }
@@ -102,6 +105,7 @@ class GradientEquivalence:
         rows = [(name, max(errors), min(errors)) for name, errors in by_name.items()]
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject="EnergyMLP 64-128-128-10, gamma 0.25, and an untied LoopedMLP 64-64-10, on digits",
             told=f"{len(ESTIMATORS)} estimators, {len(found)} seeds, before and after training: the largest error is "
             f"{max(max(e) for e in by_name.values()):.2g} of the gradient's norm, the smallest cosine "

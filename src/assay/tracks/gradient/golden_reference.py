@@ -26,12 +26,13 @@ MISTAKES = (
 """The kernels of ``audits.equilibrium.kernel_subjects.planted``, by name; a test keeps the two lists equal."""
 CONTROL = "control: "
 SWEEPS, BETA = (30, 10), 0.2
+CLAIM = "Every kernel matches the NumPy reference to within numerical tolerance, states and gradients."
 
 
 @track(
     22,
     "golden-reference",
-    claim="Every kernel matches the NumPy reference to within numerical tolerance, states and gradients.",
+    claim=CLAIM,
     title="Golden Reference Harness",
     kind="deterministic",
 )
@@ -72,7 +73,7 @@ class GoldenReference:
         arms = {kernel: dict(sorted(outcomes.arm(kernel).items())) for kernel in KERNELS}
         labelled = [(f"{kernel}, seed {s}", r) for kernel, records in arms.items() for s, r in records.items()]
         if not labelled:
-            return Finding(subject="", claim="", verdict=Verdict.INCONCLUSIVE, reason="no kernel was compared")
+            return Finding(subject="", claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason="no kernel was compared")
         shares = [_number(record["share"]) for _, record in labelled]
         name = "largest error / allowed by rounding"
         decision = stats.numeric_match(shares, 1.0, labels=[label for label, _ in labelled], name=name)
@@ -81,7 +82,7 @@ class GoldenReference:
         first = next(iter(next(records for records in arms.values() if records).values()))
         return Finding(
             subject=f"kernels {', '.join(KERNELS)}",
-            claim="",
+            claim=CLAIM,
             verdict=decision.verdict if not missing else Verdict.INCONCLUSIVE,
             reason=decision.reason if not missing else f"no result for kernel {', '.join(missing)}",
             key_finding=f"{compared} quantities compared, the worst at {max(shares):.1%} of what rounding allows. This "

@@ -18,12 +18,13 @@ from assay.seeding import numpy_generator
 from assay.tracks.honesty.faults import PLANTED, Planted
 
 FAULT, TWIN, SUBJECT = "fault", "twin", "subject"
+CLAIM = "The framework tells truth from error: planted faults are caught, their healthy twins pass."
 
 
 @track(
     0,
     "honesty",
-    claim="The framework tells truth from error: planted faults are caught, their healthy twins pass.",
+    claim=CLAIM,
     title="The framework tells truth from error",
     kind="deterministic",
     timeout=300.0,
@@ -75,7 +76,7 @@ class Honesty:
         reason = rates if not mistaken else f"{rates}; not told apart: {', '.join(mistaken)}"
         return Finding(
             subject="Assay",
-            claim="",
+            claim=CLAIM,
             verdict=verdict,
             reason=reason,
             key_finding=f"{rates}.",

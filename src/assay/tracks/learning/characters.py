@@ -39,10 +39,13 @@ class Text(Record):
     accuracy: float
 
 
+CLAIM = "EP models characters as well as backprop on the same network: bits per character within 0.05."
+
+
 @track(
     37,
     "characters",
-    claim="EP models characters as well as backprop on the same network: bits per character within 0.05.",
+    claim=CLAIM,
     title="Character language model",
     on_request=True,
 )
@@ -83,13 +86,14 @@ class Characters:
         """PASS if the interval of the difference lies within 0.05 bits."""
         pairs = paired(outcomes, EQPROP, BACKPROP, Text)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.bits)
         floor, pair = fmean(r.single for r in pairs.first), fmean(r.pairs for r in pairs.first)
         values = {arm: [r.bits for r in recorded(outcomes, arm, Text).values()]
                   for arm in (EQPROP, BACKPROP, TWIN, FROZEN)}  # fmt: skip
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject=f"EnergyMLP {CONTEXT * len(SIGNS)}-128-128-{len(SIGNS)}, gamma 0.25, {TRAIN:,} characters of prose",
             told=f"EP {fmean(ours):.3f} bits per character, backprop {fmean(theirs):.3f}; counting single characters "
             f"{floor:.2f}, pairs {pair:.2f}.",

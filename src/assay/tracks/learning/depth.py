@@ -37,11 +37,16 @@ class Deep(Record):
     after: float | None = None
 
 
+CLAIM = (
+    "EP trains 16 hidden layers to within 2 points of backprop, its first layer's gradient true to a cosine of "
+    "0.99."
+)
+
+
 @track(
     23,
     "depth",
-    claim="EP trains 16 hidden layers to within 2 points of backprop, its first layer's gradient true to a cosine of "
-    "0.99.",
+    claim=CLAIM,
     title="Depth",
     on_request=True,
 )
@@ -101,7 +106,7 @@ class Depth:
         """PASS if accuracy is within the margin and the first layer's cosine reaches 0.99 before and after."""
         pairs = paired(outcomes, EQPROP, BACKPROP, Deep)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.accuracy)
         before, after = [r.before or 0.0 for r in pairs.first], [r.after or 0.0 for r in pairs.first]
         lost = [r.before or 0.0 for r in recorded(outcomes, STATES, Deep).values()]
@@ -109,6 +114,7 @@ class Depth:
                   for arm in (EQPROP, BACKPROP, TWIN, FROZEN, STATES)}  # fmt: skip
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject=f"EnergyMLP of {HIDDEN} hidden layers of {WIDTH}, gamma {GAMMA}, tanh, float32, on digits",
             told=f"EP {fmean(ours):.2f} %, backprop {fmean(theirs):.2f} %; first layer's cosine at least "
             f"{min(before):.4f} "

@@ -33,11 +33,16 @@ class Memory(Record):
     loss: float
 
 
+CLAIM = (
+    "After learning five new digits a network trained by EP knows the old ones at least 5 points better than "
+    "backprop's."
+)
+
+
 @track(
     21,
     "forgetting",
-    claim="After learning five new digits a network trained by EP knows the old ones at least 5 points better than "
-    "backprop's.",
+    claim=CLAIM,
     title="Forgetting",
     on_request=True,
 )
@@ -79,13 +84,14 @@ class Forgetting:
         """PASS if the interval of the difference lies above 5 points."""
         pairs = paired(outcomes, EQPROP, BACKPROP, Memory)
         if not pairs.seeds:
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.kept)
         before, new = pairs.of(lambda record: record.learned), pairs.of(lambda record: record.new)
         values = {arm: [r.kept for r in recorded(outcomes, arm, Memory).values()]
                   for arm in (EQPROP, BACKPROP, TOGETHER, NEVER)}  # fmt: skip
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject="EnergyMLP 64-128-128-10, gamma 0.25, on digits 0-4, then 5-9",
             told=f"Of {fmean(before[0]):.1f} % EP keeps {fmean(ours):.1f} % of the old digits, backprop "
             f"{fmean(theirs):.1f} % "

@@ -36,12 +36,13 @@ CONTROL_EPOCHS = 10
 """Enough for a rule that learns to be far above chance; the two broken rules never get there."""
 CONTROL_SEEDS = 3
 """The fewest on which parity can be rejected: fewer would be INCONCLUSIVE whatever the control does."""
+CLAIM = "EqProp reaches the accuracy of backprop on digits (gap within 1 percentage point)."
 
 
 @track(
     2,
     "parity",
-    claim="EqProp reaches the accuracy of backprop on digits (gap within 1 percentage point).",
+    claim=CLAIM,
     title="EqProp vs Backprop Parity",
 )
 class Parity:
@@ -93,7 +94,7 @@ class Parity:
         floors = outcomes.arm(FLOORS)
         if not seeds or not floors:
             reason = "no seed finished in both arms with its floors"
-            return Finding(subject="", claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
+            return Finding(subject="", claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
         majority = max(record["majority"] for record in floors.values()) / 100
         guard = stats.above_chance(
             {EQPROP: ours, BACKPROP: theirs}, items=TEST_ITEMS, chance=1 / CLASSES, majority=majority, scale=100
@@ -108,7 +109,7 @@ class Parity:
         linear = fmean(outcomes.values(FLOORS, "logistic"))
         return Finding(
             subject="EnergyMLP 64-128-128-10, gamma 0.25, on digits",
-            claim="",
+            claim=CLAIM,
             verdict=verdict,
             reason=decision.reason if reached else f"{decision.reason}; EqProp {level.value:.2f} % misses {TARGET} %",
             key_finding=f"EqProp {level.value:.2f} %, backprop {fmean(theirs):.2f} %, linear model {linear:.2f} %: gap "

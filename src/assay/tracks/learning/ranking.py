@@ -37,11 +37,16 @@ class Ranked(Record):
     loss: float
 
 
+CLAIM = (
+    "EP reaches a higher accuracy than feedback alignment, direct feedback, Kolen-Pollack and contrastive "
+    "Hebbian learning."
+)
+
+
 @track(
     53,
     "ranking",
-    claim="EP reaches a higher accuracy than feedback alignment, direct feedback, Kolen-Pollack and contrastive "
-    "Hebbian learning.",
+    claim=CLAIM,
     title="Rules without backprop, ranked",
     on_request=True,
 )
@@ -92,12 +97,13 @@ class Ranking:
         """PASS if every interval of EP's lead lies above 0."""
         found = {arm: recorded(outcomes, arm, Ranked) for arm in (EQPROP, *OTHERS, ABOVE, FROZEN)}
         if not all(found[arm] for arm in (EQPROP, *OTHERS)):
-            return findings.unfinished()
+            return findings.unfinished(CLAIM)
         values = {arm: [r.accuracy for r in records.values()] for arm, records in found.items()}
         order = sorted((EQPROP, *OTHERS), key=lambda arm: -fmean(values[arm]))
         rows = [(place + 1, arm, fmean(values[arm]), min(values[arm])) for place, arm in enumerate(order)]
         return findings.concluded(
             self.judge(outcomes),
+            claim=CLAIM,
             subject="EnergyMLP 64-128-128-10 and its feed-forward limit on digits",
             told="By mean accuracy: " + ", ".join(f"{arm} {fmean(values[arm]):.2f} %" for arm in order) + ".",
             figure=findings.by_arm(values, key="accuracy-by-rule", question="Which rule without backprop does best?",

@@ -50,12 +50,13 @@ GAMMA, BETA, SWEEPS, TOLERANCE = 0.1, 0.5, (8, 5), None
 torn between two values takes some 50 sweeps to decide (the residual grows before it falls)."""
 ROWS = 8
 """Sequences in the batch on which the gradient is compared."""
+CLAIM = "Equilibrium Transformer can solve sequence manipulation tasks (Reversal), trained by true EP."
 
 
 @track(
     14,
     "transformer",
-    claim="Equilibrium Transformer can solve sequence manipulation tasks (Reversal), trained by true EP.",
+    claim=CLAIM,
     title="Transformer EqProp",
 )
 class Transformer:
@@ -128,7 +129,7 @@ class Transformer:
         """PASS if the exact lower bound of the success rate reaches 70 %."""
         records = dict(sorted(outcomes.arm(REVERSAL).items()))
         if not records:
-            return Finding(subject="", claim="", verdict=Verdict.INCONCLUSIVE, reason="no seed finished")
+            return Finding(subject="", claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason="no seed finished")
         seeds = tuple(records)
         good = [seed for seed in seeds if succeeds(records[seed])]
         decision = stats.solves(len(good), len(seeds), SUCCESS_RATE)
@@ -140,7 +141,7 @@ class Transformer:
         )
         return Finding(
             subject="EnergyAttention (width 64, 4 heads), reversal of 8 tokens out of 10",
-            claim="",
+            claim=CLAIM,
             verdict=decision.verdict,
             reason=decision.reason + _missing(decision.verdict, len(seeds)),
             key_finding=f"{fmean(accuracy):.2f} % of the tokens of {tested:,} fresh sequences (worst seed {worst}: "
