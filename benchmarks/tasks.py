@@ -153,7 +153,7 @@ def glance(runs: Any) -> list[str]:
 
 def resting(found: Any, finding: Any) -> Any:
     """How the relaxations of a row ended; None for rules that do not relax."""
-    from assay.studies.bench.rest import Rest
+    from assay.studies.bench.rest import ArmRest
 
     task, _, arm = finding.name.partition("/")
     by_name = {m.name: m for m in finding.measurements}
@@ -166,7 +166,7 @@ def resting(found: Any, finding: Any) -> Any:
                if (one := by_name.get(f"{name}, {arm}")) for value in one.values]
     settings = found.config["settings"].get(task, {}).get(arm, {})
     looped = arm.endswith("/looped")  # one layer: there is no feedback to weaken
-    return Rest(None if looped else settings.get("gamma"), tuple(settings.get("sweeps", ())), max(residual.values),
+    return ArmRest(None if looped else settings.get("gamma"), tuple(settings.get("sweeps", ())), max(residual.values),
                 min(cosines, default=None))
 
 

@@ -30,8 +30,8 @@ from assay.learning.stacked import (
 from assay.learning.training import (
     NOT_LOOKED,
     Callback,
+    EpochTotals,
     OptimiserFactory,
-    Progress,
     Schedule,
     TrainResult,
     check_settings,
@@ -147,7 +147,7 @@ def _side_by_side(
     began, histories = time.perf_counter(), [[] for _ in seeds]  # type: ignore[var-annotated]
     for number in range(1, settings.epochs + 1):
         started = time.perf_counter()
-        progress = [Progress() for _ in seeds]
+        progress = [EpochTotals() for _ in seeds]
         order = torch.stack([torch.randperm(rows, generator=generator) for generator in orders])
         for chosen in torch.split(order, settings.batch_size, dim=1):
             x = torch.stack([noisy(task.train.x[i], settings.input_noise, noise)
@@ -184,7 +184,7 @@ def _sound(stepped: Stepped) -> bool:
     return Status.DIVERGED not in stepped.statuses and all(math.isfinite(loss) for loss in stepped.losses)
 
 
-def _note(stepped: Stepped, progress: Sequence[Progress]) -> None:
+def _note(stepped: Stepped, progress: Sequence[EpochTotals]) -> None:
     for one, loss in zip(progress, stepped.losses, strict=True):
         one.losses.append(loss)
     for one, residual, status in zip(progress, stepped.residuals, stepped.statuses, strict=False):

@@ -136,7 +136,7 @@ def train(
     for number in range(1, epochs + 1):
         started = time.perf_counter()
         model.train()
-        progress = Progress()
+        progress = EpochTotals()
         for rows in torch.split(torch.randperm(len(data["train"]), generator=order), batch_size):
             here = rows.to(place)
             x = noisy(data["train"].x[here], input_noise, noise)
@@ -210,7 +210,7 @@ def scale_of(task: Task) -> float:
     return float(getattr(task, "target_scale", 1.0))
 
 
-class Progress:
+class EpochTotals:
     """Running totals of an epoch."""
 
     def __init__(self) -> None:
@@ -270,7 +270,7 @@ class Complaining(Protocol):
 
 
 def _step(
-    model: nn.Module, rule: Any, *, opt: Optimizer | None, x: Tensor, y: Tensor, progress: Progress,
+    model: nn.Module, rule: Any, *, opt: Optimizer | None, x: Tensor, y: Tensor, progress: EpochTotals,
     clip_norm: float | None,
 ) -> str | None:
     """None after one step, or the reason why there was none."""

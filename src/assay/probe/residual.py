@@ -36,7 +36,7 @@ def residual_modules(model: nn.Module, x: Tensor) -> list[str]:
     return [call.name for call in _outermost(blocks)]
 
 
-class _Call:
+class _NodeCall:
     """One call of a module: when it ran, and the graph nodes of its first tensor in and out."""
 
     def __init__(self, name: str, module: nn.Module, began: int, start: Any) -> None:
@@ -47,23 +47,23 @@ class _Call:
         self.kept: Tensor | None = None
 
 
-def _outermost(calls: list[_Call]) -> list[_Call]:
+def _outermost(calls: list[_NodeCall]) -> list[_NodeCall]:
     return [call for call in calls
             if not any(other.began < call.began and call.ended < other.ended for other in calls)]
 
 
-def _record(model: nn.Module, x: Tensor) -> list[_Call]:
+def _record(model: nn.Module, x: Tensor) -> list[_NodeCall]:
     """Every module call of a forward pass with gradients, in evaluation mode; the model is left as it was."""
     from assay.probe.blocks import evaluating, first_tensor
 
-    calls: list[_Call] = []
-    waiting: dict[int, list[_Call]] = {}
+    calls: list[_NodeCall] = []
+    waiting: dict[int, list[_NodeCall]] = {}
     clock = iter(range(10**9))
     handles = []
 
     def begin(name: str, module: nn.Module, given: Any) -> None:
         tensor = first_tensor(given)
-        call = _Call(name, module, next(clock), None if tensor is None else _node(tensor))
+        call = _NodeCall(name, module, next(clock), None if tensor is None else _node(tensor))
         calls.append(call)
         waiting.setdefault(id(module), []).append(call)
 

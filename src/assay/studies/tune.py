@@ -18,7 +18,7 @@ from assay.errors import AssayError, InputError, MissingExtra, expected, unknown
 from assay.protocols import ACCURACY, Metric
 from assay.results import Figure, Finding, Measurement, Reference, Run, Series, Table, Verdict
 from assay.seeding import derive
-from assay.studies.arms import Arm, Settings, arms, chosen
+from assay.studies.arms import Arm, ArmSettings, arms, chosen
 from assay.studies.arms.brought import typed
 from assay.studies.arms.data import load_task
 from assay.studies.bench.asked import asked_tasks
@@ -69,7 +69,7 @@ class Tuned:
 
     task: str
     arm: str
-    settings: Settings
+    settings: ArmSettings
     validation: float
     trials: tuple[Tried, ...]
     command: str
@@ -156,7 +156,7 @@ def tune(
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise expected("trials >= 1", given=f"trials={trials!r}")
     # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
-    known = Settings(input_noise=0.0) if asked.source is not None else chosen(asked.name, arm).settings
+    known = ArmSettings(input_noise=0.0) if asked.source is not None else chosen(asked.name, arm).settings
     base = known.changed(settings or {})
     whole = load_task(asked.name, arm, seed=seed, items=train_items, data=data,
                       task_from=asked.source.reference if asked.source else None)
@@ -225,7 +225,7 @@ def search_space(arm: Arm, names: Sequence[str] | None = None) -> dict[str, Rang
     return {name: whole[name] for name in whole if name in names}
 
 
-def applied(settings: Settings, values: Mapping[str, float]) -> Settings:
+def applied(settings: ArmSettings, values: Mapping[str, float]) -> ArmSettings:
     """``settings`` with the values of a trial put in."""
     plain: dict[str, Any] = {k: v for k, v in values.items() if k not in ("free_sweeps", "nudged_sweeps")}
     if "free_sweeps" in values:
@@ -233,14 +233,14 @@ def applied(settings: Settings, values: Mapping[str, float]) -> Settings:
     return settings.changed({key: round(v, 6) if isinstance(v, float) else v for key, v in plain.items()})
 
 
-def starting_point(settings: Settings, space: Mapping[str, Range]) -> dict[str, float]:
+def starting_point(settings: ArmSettings, space: Mapping[str, Range]) -> dict[str, float]:
     """The settings before the search, as its first trial: a search never ends below where it began."""
     known = {**settings.as_record(), "free_sweeps": settings.sweeps[0], "nudged_sweeps": settings.sweeps[1]}
     return {name: min(max(known[name], r.low), r.high) for name, r in space.items()}
 
 
 def objective(
-    trial: Any, arm: Arm, *, base: Settings, space: Mapping[str, Range], view: TuningView, seed: int,
+    trial: Any, arm: Arm, *, base: ArmSettings, space: Mapping[str, Range], view: TuningView, seed: int,
     device: str | None = None,
 ) -> float:
     """Validation score of one trial; a run that diverged counts with what it reached."""
@@ -334,7 +334,9 @@ def _flags(flag: str, values: Mapping[str, Any] | None) -> str:
     return "".join(f" {flag} {key}={json.dumps(v, separators=(',', ':'))}" for key, v in (values or {}).items())
 
 
-def _study_name(task: str, arm: Arm, *, base: Settings, view: TuningView, seed: int, space: Mapping[str, Range]) -> str:
+def _study_name(
+    task: str, arm: Arm, *, base: ArmSettings, view: TuningView, seed: int, space: Mapping[str, Range]
+) -> str:
     """Searches over other data, other fixed settings or other names are other studies: their trials are not mixed."""
     mark = derive(seed, json.dumps(base.as_record(), sort_keys=True), view.data_hash, ",".join(space)) % 16**8
     return f"{task}/{arm.name}/{mark:08x}"

@@ -12,7 +12,9 @@ from assay.protocols import Outcome, Outcomes, Trial
 from assay.registry import registry
 from assay.reports.truth import contradictions
 from assay.results import Evidence, Finding, Verdict
-from assay.tracks import golden_reference, parity, spectral_stability, transformer
+from assay.tracks.dynamics import spectral_stability
+from assay.tracks.gradient import golden_reference
+from assay.tracks.learning import parity, transformer
 
 SEEDS = tuple(range(42, 52))
 

@@ -146,13 +146,13 @@ def exact_cosines(a: Tensor, b: Tensor) -> Tensor:
     return (first * second).sum(1) / (lengths(first) * lengths(second))
 
 
-class _Walk(NamedTuple):
+class _StreamWalk(NamedTuple):
     values: list[Tensor]
     outputs: list[Tensor]
     logits: Tensor
 
 
-def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> _Walk:
+def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> _StreamWalk:
     values: list[Tensor] = []
     outputs: list[Tensor] = []
 
@@ -167,11 +167,11 @@ def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> _Walk:
         logits = model(x)
     if not isinstance(logits, Tensor):
         raise expected("a model that returns a tensor of logits", given=type(logits).__name__)
-    return _Walk(values, outputs, logits)
+    return _StreamWalk(values, outputs, logits)
 
 
 def _differentiate(
-    walk: _Walk, output: Tensor, *, signal: Tensor | None, losses: Tensor, blocks: Blocks, part: Part
+    walk: _StreamWalk, output: Tensor, *, signal: Tensor | None, losses: Tensor, blocks: Blocks, part: Part
 ) -> Stream:
     gradients = torch.autograd.grad(output, walk.values, signal, allow_unused=True)
     whole = [torch.zeros_like(h) if g is None else g for g, h in zip(gradients, walk.values, strict=True)]

@@ -14,8 +14,8 @@ from assay.audits.equilibrium.agreement import (
     AMPLIFICATION,
     Agreement,
     Estimate,
+    NudgeTrend,
     Settling,
-    Trend,
     at_rest,
     compare,
     estimate,
@@ -136,7 +136,7 @@ def audit_gradient(
 
 
 def _checks(
-    truth: TrueGradient, rows: Sequence[Agreement], trend: Trend | None, used: Estimate, limit: float
+    truth: TrueGradient, rows: Sequence[Agreement], trend: NudgeTrend | None, used: Estimate, limit: float
 ) -> tuple[Check, ...]:
     trusted = Verdict.PASS if truth.trusted else Verdict.INCONCLUSIVE
     checks = [Check(name="the yardstick stands", verdict=trusted, reason=truth.reason(), label="guard")]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.audits.symmetry.audit import audit_symmetry
 from assay.audits.symmetry.groups.continuous import E
 from assay.audits.symmetry.groups.discrete import S
-from assay.audits.symmetry.quick import Options
+from assay.audits.symmetry.quick import AuditOptions
 from assay.audits.symmetry.representations.actions import node_index, permuted
 from assay.audits.symmetry.representations.base import Representation, invariant, point, tensor, vector
 from assay.audits.symmetry.spec import Symmetry
@@ -40,7 +40,7 @@ TENSORS = ("stress", "virials", "virial")
 NUMBERS_PER_NODE = ("node_energy", "atomic_energy", "energies")
 
 
-def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[Options]) -> Finding:
+def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[AuditOptions]) -> Finding:
     """``audit_symmetry`` under E(3) and permutations of the atoms, with the roles of inputs and outputs guessed.
 
     Args:

@@ -21,7 +21,7 @@ from assay.protocols import EquilibriumModel, Rule
 from assay.rules import Backprop, FeedbackAlignment, keep_bounded
 from assay.seeding import derive
 from assay.studies.arms.brought import fetched
-from assay.studies.arms.settings import Settings
+from assay.studies.arms.settings import ArmSettings
 from assay.studies.arms.table import Arm
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Built:
     rule: Rule
 
 
-def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Built:
+def build(arm: Arm, settings: ArmSettings, task: ArrayTask | TuningView, *, seed: int) -> Built:
     """The model and the rule of an arm; arms of one model start from the same weights at the same seed."""
     if arm.model_from is not None:
         made: Any = as_model(fetched(arm.model_from), seed=seed)
@@ -69,13 +69,13 @@ def _fresh(rule: Any) -> Any:
     return rule if isinstance(rule, type) or inspect.isroutine(rule) else copy.deepcopy(rule)
 
 
-def fit(built: Built, task: Any, settings: Settings, *, seed: int, device: str | None = None) -> TrainResult:
+def fit(built: Built, task: Any, settings: ArmSettings, *, seed: int, device: str | None = None) -> TrainResult:
     """The one training loop with the settings of an arm; Adam, decoupled weight decay if there is any."""
     return fit_many([built], [task], settings, seeds=[seed], device=device)[0]
 
 
 def fit_many(
-    built: Sequence[Built], tasks: Sequence[Any], settings: Settings, *, seeds: Sequence[int],
+    built: Sequence[Built], tasks: Sequence[Any], settings: ArmSettings, *, seeds: Sequence[int],
     device: str | None = None, callbacks: Sequence[Callback] = (),
 ) -> tuple[TrainResult, ...]:
     """The same at many seeds, side by side where that is faster and changes nothing; they share the first one's rule.
@@ -144,7 +144,7 @@ def _with_energy(made: Any, task: ArrayTask | TuningView) -> nn.Module:
     return EnergyNet(made.feedforward(), gamma=made.gamma, loss="mse", sweeps=READ_SWEEPS, tolerance=READ_TOLERANCE)
 
 
-def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Any:
+def _energy_model(name: str, settings: ArmSettings, task: ArrayTask | TuningView, *, seed: int) -> Any:
     shape = task.input_shape
     if name == "mlp":
         if len(shape) != 1 or not task.train.x.is_floating_point():

@@ -13,7 +13,7 @@ from assay.engine import cell_key, content_key
 from assay.learning.controls import shuffle_labels
 from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
-from assay.studies.arms import Arm, Settings, chosen, find_arm
+from assay.studies.arms import Arm, ArmSettings, chosen, find_arm
 from assay.studies.arms.data import load_task
 from assay.studies.where import elsewhere, gpus_of
 
@@ -52,7 +52,7 @@ class Work:
     what: str
     arm: Arm
     seed: int
-    settings: Settings
+    settings: ArmSettings
     items: int | None
     """Training items if only some are used."""
     source: Source | None = None
@@ -67,18 +67,18 @@ def plan_task(
     work = []
     for arm in arms:
         # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
-        known = Settings(input_noise=0.0) if source is not None else chosen(task, arm, settings_from).settings
+        known = ArmSettings(input_noise=0.0) if source is not None else chosen(task, arm, settings_from).settings
         tuned = known.changed(overrides or {})
         settings, items = _budgeted(tuned, task, budget)
         work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
         if arm == arm.baseline:
             work += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
-    _, items = _budgeted(Settings(), task, budget)
-    work.append(Work(task, FLOORS, arms[0].baseline, seeds[0], Settings(), items))
+    _, items = _budgeted(ArmSettings(), task, budget)
+    work.append(Work(task, FLOORS, arms[0].baseline, seeds[0], ArmSettings(), items))
     return [replace(item, source=source) for item in work]
 
 
-def _controls(task: str, baseline: Arm, tuned: Settings, seeds: Sequence[int]) -> list[Work]:
+def _controls(task: str, baseline: Arm, tuned: ArmSettings, seeds: Sequence[int]) -> list[Work]:
     """Comparisons whose answer is known, in the quick form of the task: backprop against itself and against noise."""
     settings, items = _budgeted(tuned, task, "quick")
     return [
@@ -135,7 +135,7 @@ def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The records of one arm at several seeds; called by name inside a worker process."""
-    arm, settings = _arm(payloads[0]), Settings().changed(payloads[0]["settings"])
+    arm, settings = _arm(payloads[0]), ArmSettings().changed(payloads[0]["settings"])
     tasks, seeds, initial_seeds = [], [int(payload["seed"]) for payload in payloads], []
     for payload, seed in zip(payloads, seeds, strict=True):
         task = _task(payload, arm)
@@ -155,7 +155,7 @@ def _task(payload: Mapping[str, Any], arm: Arm) -> Any:
 
 
 def measure(
-    tasks: Sequence[Any], arm: Arm, settings: Settings, *, seeds: Sequence[int], initial_seeds: Sequence[int],
+    tasks: Sequence[Any], arm: Arm, settings: ArmSettings, *, seeds: Sequence[int], initial_seeds: Sequence[int],
     device: str | None = None,
 ) -> list[dict[str, Any]]:
     """The record of each training: accuracies, time, residual, gradient agreement and, in an environment, return."""
@@ -215,7 +215,7 @@ def _scores(task: Any, result: Any) -> dict[str, float]:
     return {"error": result.test_error, "validation": result.validation_error}
 
 
-def _budgeted(settings: Settings, task: str, budget: Budget) -> tuple[Settings, int | None]:
+def _budgeted(settings: ArmSettings, task: str, budget: Budget) -> tuple[ArmSettings, int | None]:
     """Settings and number of training items (None: all) of a task at a budget."""
     if budget in ("smoke", "quick") and task in LARGE:
         return settings.changed({"epochs": max(1, round(QUICK_SHARE * settings.epochs))}), QUICK_ITEMS

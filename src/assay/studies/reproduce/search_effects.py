@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from assay.seeding import numpy_generator
-from assay.studies.reproduce.published import ACCURACY_MARGIN, DECADE_MARGIN, FIGURES, Figure
+from assay.studies.reproduce.published import ACCURACY_MARGIN, DECADE_MARGIN, FIGURES, PublishedNumber
 from assay.studies.reproduce.readings import CHOICES, Reading, design, from_levels, levels_of
 
 Record = Mapping[str, Any]
@@ -43,7 +43,7 @@ class Explanation:
     distance: float
 
 
-def value(record: Record, figure: Figure) -> float:
+def value(record: Record, figure: PublishedNumber) -> float:
     """A record's figure; sizes as log10."""
     match figure.quantity:
         case "accuracy":
@@ -56,12 +56,12 @@ def value(record: Record, figure: Figure) -> float:
             return _log(max(record["growth"]))
 
 
-def wanted(figure: Figure) -> float:
+def wanted(figure: PublishedNumber) -> float:
     """The published figure on the same scale."""
     return math.log10(figure.value) if figure.logarithmic else figure.value
 
 
-def margin(figure: Figure) -> float:
+def margin(figure: PublishedNumber) -> float:
     """What counts as agreement: two points, half a decade."""
     return DECADE_MARGIN if figure.logarithmic else ACCURACY_MARGIN
 
@@ -75,7 +75,7 @@ def screened(records: Sequence[Record], arm: str, *, mirrored: bool = False) -> 
     return [row for row in rows if row is not None] if all(row is not None for row in rows) else None
 
 
-def effects(records: Sequence[Record], figure: Figure) -> dict[str, float] | None:
+def effects(records: Sequence[Record], figure: PublishedNumber) -> dict[str, float] | None:
     """The effect of each choice on one figure: the mean of the design, and of the mirrored one where it is whole.
 
     A choice that cannot act on the arm has none; what the design shows for it is ``spurious``.
@@ -84,13 +84,13 @@ def effects(records: Sequence[Record], figure: Figure) -> dict[str, float] | Non
     return None if found is None else {name: 0.0 if name in INERT[ARMS[figure.arm]] else e for name, e in found.items()}
 
 
-def spurious(records: Sequence[Record], figure: Figure) -> float | None:
+def spurious(records: Sequence[Record], figure: PublishedNumber) -> float | None:
     """The largest apparent effect of a choice that cannot act: how far the design can be trusted on this figure."""
     found = _raw_effects(records, figure)
     return None if found is None else max(abs(found[name]) for name in INERT[ARMS[figure.arm]])
 
 
-def _raw_effects(records: Sequence[Record], figure: Figure) -> dict[str, float] | None:
+def _raw_effects(records: Sequence[Record], figure: PublishedNumber) -> dict[str, float] | None:
     found = []
     for mirrored in (False, True):
         rows = screened(records, ARMS[figure.arm], mirrored=mirrored)
@@ -100,7 +100,7 @@ def _raw_effects(records: Sequence[Record], figure: Figure) -> dict[str, float] 
     return dict(zip(CHOICES, np.mean(found, axis=0).tolist(), strict=True)) if found else None
 
 
-def explanations(records: Sequence[Record], ours: Mapping[Figure, float]) -> list[Explanation]:
+def explanations(records: Sequence[Record], ours: Mapping[PublishedNumber, float]) -> list[Explanation]:
     """Ours, then the best single change, the best second one beside it, and so on, while the distance falls."""
     table, targets = _table(records, ours)
     if not table[3]:  # no design is whole yet
@@ -108,7 +108,7 @@ def explanations(records: Sequence[Record], ours: Mapping[Figure, float]) -> lis
     return [Explanation(from_levels(levels), distance) for levels, distance in _greedy(*table, targets)]
 
 
-def chance(records: Sequence[Record], ours: Mapping[Figure, float]) -> float:
+def chance(records: Sequence[Record], ours: Mapping[PublishedNumber, float]) -> float:
     """The share of made-up tables that some reading explains as well as the published one.
 
     A made-up table takes each figure from a screened run chosen at random, so its figures are as large as the readings
@@ -126,10 +126,10 @@ def chance(records: Sequence[Record], ours: Mapping[Figure, float]) -> float:
     return hits / TABLES
 
 
-_Table = tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]", "np.ndarray[Any, Any]", list[Figure]]
+_Table = tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]", "np.ndarray[Any, Any]", list[PublishedNumber]]
 
 
-def _table(records: Sequence[Record], ours: Mapping[Figure, float]) -> tuple[_Table, np.ndarray[Any, Any]]:
+def _table(records: Sequence[Record], ours: Mapping[PublishedNumber, float]) -> tuple[_Table, np.ndarray[Any, Any]]:
     known = [(f, e) for f in JUDGED if f in ours and (e := effects(records, f)) is not None]
     figures = [f for f, _ in known]
     slopes = np.array([[e[name] for name in CHOICES] for _, e in known])
@@ -138,7 +138,7 @@ def _table(records: Sequence[Record], ours: Mapping[Figure, float]) -> tuple[_Ta
 
 
 def _greedy(start: np.ndarray[Any, Any], slopes: np.ndarray[Any, Any], scale: np.ndarray[Any, Any],
-            figures: list[Figure], targets: np.ndarray[Any, Any]) -> list[tuple[list[bool], float]]:
+            figures: list[PublishedNumber], targets: np.ndarray[Any, Any]) -> list[tuple[list[bool], float]]:
     del figures
     gap, levels = (start - targets) / scale, [False] * len(CHOICES)
     path = [(list(levels), float(np.sqrt(np.mean(gap**2))))]

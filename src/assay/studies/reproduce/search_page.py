@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.studies.reproduce.compare import by_arm, quantity
-from assay.studies.reproduce.published import Figure
+from assay.studies.reproduce.published import PublishedNumber
 from assay.studies.reproduce.readings import CHOICES, OTHER, Reading
 from assay.studies.reproduce.search_effects import (
     ARMS,
@@ -29,7 +29,7 @@ from assay.studies.reproduce.search_effects import (
 from assay.studies.reproduce.sections import table
 
 Record = Mapping[str, Any]
-Ours = Mapping[Figure, float]
+Ours = Mapping[PublishedNumber, float]
 """The judged figures of the main table."""
 
 
@@ -38,7 +38,7 @@ def read_records(folder: str | Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("*.json"))]
 
 
-def our_figures(folder: str | Path) -> dict[Figure, float]:
+def our_figures(folder: str | Path) -> dict[PublishedNumber, float]:
     """The judged figures of the main reproduction, from its records: mean over seeds, sizes as log10."""
     arms = by_arm(record for record in read_records(folder) if record["setting"]["arch"] == "resmlp")
     found = {}
@@ -153,7 +153,7 @@ def _full(records: Sequence[Record], ours: Ours) -> str:
             + table(("reading", "arm", "figure", "published", "main table", "this reading", "seeds", ""), rows))
 
 
-def _shown(number: float, figure: Figure) -> str:
+def _shown(number: float, figure: PublishedNumber) -> str:
     return f"{10**number:.2g}" if figure.logarithmic else f"{number:.3f}"
 
 

@@ -30,13 +30,13 @@ def arms_and_controls(
 
 
 def concluded(
-    decision: Decision, *, subject: str, told: str, figure: Figure, tables: Sequence[Table] = (),
+    decision: Decision, *, claim: str, subject: str, told: str, figure: Figure, tables: Sequence[Table] = (),
     numbers: Sequence[Measurement] = (), checks: Sequence[Check] = (), limits: Sequence[str] = (),
     varied: Sequence[str] = VARIED,
 ) -> Finding:
     """The finding of a claim: ``figure`` is the picture that decides, ``told`` what was found in one sentence."""
     return Finding(
-        subject=subject, claim="", verdict=decision.verdict, reason=decision.reason, key_finding=told,
+        subject=subject, claim=claim, verdict=decision.verdict, reason=decision.reason, key_finding=told,
         score=decision.score, headline=decision.measurement.name, measurements=(decision.measurement, *numbers),
         tables=tuple(tables), figures=(figure,),
         checks=(*decision.checks, decision.check("the claim"), *checks), limitations=(*limits, *decision.notes),
@@ -44,9 +44,9 @@ def concluded(
     )  # fmt: skip
 
 
-def unfinished(reason: str = "no seed finished in every arm of the claim") -> Finding:
+def unfinished(claim: str, reason: str = "no seed finished in every arm of the claim") -> Finding:
     """Nothing was measured: undecided."""
-    return Finding(subject="", claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
+    return Finding(subject="", claim=claim, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
 
 def aside(name: str, holds: bool, reason: str) -> Check:

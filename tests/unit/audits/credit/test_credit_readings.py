@@ -12,12 +12,12 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from assay.cli.reproduce import ReproduceCommand, reproduce_command
+from assay.cli.learning.reproduce import ReproduceCommand, reproduce_command
 from assay.errors import InputError
 from assay.rules.feedback.rule import FeedbackAlignment
 from assay.studies.reproduce.cifar import load
 from assay.studies.reproduce.methods import Setting, train
-from assay.studies.reproduce.published import Figure
+from assay.studies.reproduce.published import PublishedNumber
 from assay.studies.reproduce.reading_runs import ReadingRun, backward, draw_feedback, make_model, train_reading
 from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of
 from assay.studies.reproduce.search import run_name, run_search, screen_plan
@@ -75,7 +75,7 @@ def test_the_search_continues_and_names_what_is_missing(tiny_cifar: Path, tmp_pa
     assert len(dict.fromkeys(screen_plan())) == 2 * 4 * 16 + 2 * 4
 
 
-def made_up(truth: Reading, ours: dict[Figure, float]) -> list[dict[str, object]]:
+def made_up(truth: Reading, ours: dict[PublishedNumber, float]) -> list[dict[str, object]]:
     """A whole design in which the reading ``truth`` gives the published figures and other choices do nothing."""
     records = []
     for arm in ("bp", "frozen", "fa", "dfa"):

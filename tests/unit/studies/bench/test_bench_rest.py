@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 
 from assay import tasks
-from assay.studies.arms import Settings, find_arm
+from assay.studies.arms import ArmSettings, find_arm
 from assay.studies.bench.cells import _largest, measure
-from assay.studies.bench.rest import Rest, rest_of
+from assay.studies.bench.rest import ArmRest, rest_of
 
 
 @pytest.mark.parametrize(("residual", "cosine", "words"), [
     (9e-4, 0.999, "at rest"), (0.02, 0.999, "near rest"), (0.4, 0.999, "far from rest"), (9e-4, 0.9, "far from rest"),
     (None, None, "not known")])
 def test_residual_and_cosine_decide_together(residual: float | None, cosine: float | None, words: str) -> None:
-    assert Rest(0.25, (60, 60), residual, cosine).words == words
+    assert ArmRest(0.25, (60, 60), residual, cosine).words == words
 
 
 def test_only_a_row_at_rest_with_real_feedback_has_no_limitation() -> None:
-    assert Rest(0.25, (60, 60), 9e-4, 0.999).limitation is None
-    assert "approaches backprop" in str(Rest(0.01, (3, 3), 9e-4, 0.999).limitation)
-    far = str(Rest(0.25, (4, 3), 0.4, 0.68).limitation)
+    assert ArmRest(0.25, (60, 60), 9e-4, 0.999).limitation is None
+    assert "approaches backprop" in str(ArmRest(0.01, (3, 3), 9e-4, 0.999).limitation)
+    far = str(ArmRest(0.25, (4, 3), 0.4, 0.68).limitation)
     assert "little about equilibria" in far and "residual 0.4" in far and "0.6800" in far
 
 
 def test_the_worst_seed_speaks_for_the_arm() -> None:
     settings = {"gamma": 0.1, "sweeps": [6, 6]}
     records = {s: {"residual": 10.0**-s, "gradient_agreement": 1 - 10.0**-s, **settings} for s in (1, 4)}
-    assert rest_of(records) == Rest(0.1, (6, 6), 0.1, 0.9)
+    assert rest_of(records) == ArmRest(0.1, (6, 6), 0.1, 0.9)
     assert rest_of({1: {"residual": None, "gradient_agreement": None}}) is None
 
 
@@ -43,7 +43,7 @@ def test_a_row_that_rests_only_at_the_end_is_not_at_rest() -> None:
 def measured(**settings: Any) -> dict[str, Any]:
     """One training of EP on blobs, as a cell of the benchmark records it."""
     task = tasks.blobs(train=128, validation=32, test=32)
-    chosen = Settings(hidden=(16, 16), epochs=3, gamma=0.25, beta=None, learning_rate=1e-2, **settings)
+    chosen = ArmSettings(hidden=(16, 16), epochs=3, gamma=0.25, beta=None, learning_rate=1e-2, **settings)
     return measure([task], find_arm("eqprop/mlp"), chosen, seeds=[0], initial_seeds=[0])[0]
 
 

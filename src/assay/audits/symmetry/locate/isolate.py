@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.audits.symmetry.explain.candidates import Reshaped, candidates
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.locate.localise import Place
+from assay.audits.symmetry.locate.localise import EventFit
 from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.representations.base import Representation
 from assay.audits.symmetry.subject import Subject
@@ -48,7 +48,7 @@ class Isolated:
 
 
 def isolate(
-    subject: Subject, leaves: Leaves, element: Elements, group: Group, *, near: Place | None = None
+    subject: Subject, leaves: Leaves, element: Elements, group: Group, *, near: EventFit | None = None
 ) -> list[Isolated]:
     """C for every module but the model itself, in order of completion, and D for those nearest to ``near``."""
     moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]

@@ -38,7 +38,7 @@ VARIANTS = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class EventFit:
     """How one event fares: the best candidate, its error over its rounding bound, and the Gram test."""
 
     event: Event
@@ -78,9 +78,9 @@ class Location:
     """The first inconsistent module of one generator, by A and B together, and the whole profile."""
 
     generator: str
-    places: tuple[Place, ...]
-    first: Place | None
-    first_unexpected: Place | None
+    places: tuple[EventFit, ...]
+    first: EventFit | None
+    first_unexpected: EventFit | None
     elements: Elements
     here: Traced
     there: list[Traced]
@@ -124,8 +124,8 @@ def locate(subject: Subject, generator: str, case: int, rows: list[int], element
         there.append(_traced(subject, moved))
     modules = dict(subject.twin(subject.precisions[-1]).named_modules())
     batch = len(rows) if subject.rows else len(inputs)
-    places: list[Place] = []
-    known: dict[tuple[int, ...], Place] = {}
+    places: list[EventFit] = []
+    known: dict[tuple[int, ...], EventFit] = {}
     every = there
     for position, event in enumerate(here.high):
         if elements.count > 1 and any(not place.consistent for place in places):
@@ -209,9 +209,9 @@ def test_event(
     group: Group,
     module: torch.nn.Module | None,
     batch: int,
-) -> Place | None:
+) -> EventFit | None:
     """The worst tensor of an event."""
-    worst: Place | None = None
+    worst: EventFit | None = None
     for index, (_, here) in enumerate(event.tensors):
         if here.ndim == 0 or not all(torch.isfinite(other.tensors[index][1]).all() for other in there):
             continue
@@ -248,7 +248,7 @@ def _best(
     elements: Elements,
     group: Group,
     module: torch.nn.Module | None,
-) -> Place:
+) -> EventFit:
     tried = candidates(tuple(here.shape), elements, group, module=module)
     if here.shape[0] > 1:
         # Another convention (the inverse element) is a valid representation too.
@@ -267,7 +267,7 @@ def _best(
     excess, relative, floor = scores[best]
     gram = _gram_excess(elements, group, here, there, low) if excess > 1.0 else None
     centred = "translation" in moving_parts(elements, group)
-    return Place(event, tried[best], excess, relative, floor, gram, centred, bool(plus))
+    return EventFit(event, tried[best], excess, relative, floor, gram, centred, bool(plus))
 
 
 def _nearest_first(tried: list[Representation], elements: Elements, here: Tensor, there: Tensor) -> list[int]:

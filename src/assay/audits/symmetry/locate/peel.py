@@ -18,7 +18,7 @@ from assay.audits.symmetry.explain.candidates import Reshaped, candidates
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.locate.isolate import patched
-from assay.audits.symmetry.locate.localise import Location, Place, by_input, test_event
+from assay.audits.symmetry.locate.localise import EventFit, Location, by_input, test_event
 from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.representations.base import Representation
 from assay.audits.symmetry.subject import Subject
@@ -51,7 +51,7 @@ def peel(subject: Subject, location: Location, leaves: Leaves, element: Elements
     if location.first is None:
         return []
     work = _Work(subject, location, leaves, element, group)
-    place: Place | None = location.first
+    place: EventFit | None = location.first
     mends: Mends = {}
     before = first = work.error(work.passes({}))
     found: list[Peel] = []
@@ -89,9 +89,9 @@ class _Work:
                 found[precision] = record(self.subject, self.moved, twin, dtype)
         return found
 
-    def mended(self, place: Place, mends: Mends) -> tuple[list[Representation], float, Place | None]:
+    def mended(self, place: EventFit, mends: Mends) -> tuple[list[Representation], float, EventFit | None]:
         """The kind of feature under which mending this place gets furthest, the error left, what is next to blame."""
-        best: tuple[tuple[bool, int, float], list[Representation], float, Place | None] | None = None
+        best: tuple[tuple[bool, int, float], list[Representation], float, EventFit | None] | None = None
         for reps in self._options(place.event):
             there = self.passes({**mends, place.event.key: reps})
             error = self.error(there)
@@ -122,7 +122,7 @@ class _Work:
             gaps = [64 * eps * high.outputs[i].abs().double() for i in self.subject.tested]
         return 10 * float(sum(float(gap.square().sum()) for gap in gaps) ** 0.5)
 
-    def _next(self, there: dict[Precision, Pass], place: Place) -> tuple[int, Place | None]:
+    def _next(self, there: dict[Precision, Pass], place: EventFit) -> tuple[int, EventFit | None]:
         events, others = self.here[self.best].events, there[self.best].events
         start = next((i for i, event in enumerate(events) if event.key == place.event.key), 0) + 1
         lows = [{event.key: event for event in run["low"].events} for run in (self.here, there)]
@@ -193,7 +193,7 @@ def _replacing(model: nn.Module, values: dict[Key, list[Tensor]]) -> Iterator[No
         yield
 
 
-def _where(place: Place) -> str:
+def _where(place: EventFit) -> str:
     event = place.event
     if event.kind == "enter" and event.module:
         return f"{event.parent or '(model)'} (its own code, before it calls {event.label})"

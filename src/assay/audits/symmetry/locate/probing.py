@@ -50,7 +50,7 @@ def fit(subject: Subject, location: Location, leaves: Leaves, group: Group) -> F
     """All fits that apply to the parts of the group that move."""
     if location.first is None:
         return Fits()
-    work = _Work(subject, location, leaves, group)
+    work = _Probing(subject, location, leaves, group)
     elements, parts = location.elements, location.elements.parts
     moving = {name for name, part in parts.items() if bool((part != group.identity(elements.count).parts[name]).any())}
     found: dict[str, object] = {}
@@ -69,7 +69,7 @@ def fit(subject: Subject, location: Location, leaves: Leaves, group: Group) -> F
     return Fits(**found)  # type: ignore[arg-type]
 
 
-class _Work:
+class _Probing:
     def __init__(self, subject: Subject, location: Location, leaves: Leaves, group: Group) -> None:
         assert location.first is not None
         self.subject, self.leaves, self.group, self.place = subject, leaves, group, location.first
