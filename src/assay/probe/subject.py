@@ -53,6 +53,8 @@ class Probe:
     high_problem: str = ""
     output_names: list[str] = field(default_factory=list)
     needs_grad: bool = False
+    makes_graphs: bool = False
+    """Its modules build a graph while it is only asked for values: it may return slopes (forces of an energy)."""
     row_bytes: int = 1
     """The largest activation per row."""
     trace_bytes: int = 1
@@ -237,11 +239,13 @@ def _explained(probe: Probe) -> Any:
 
 def _learn_outputs(probe: Probe) -> Any:
     largest = total = 1
+    graphs = False
 
     def see(name: str) -> Hook:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            nonlocal largest, total
+            nonlocal largest, total, graphs
             for y in tree.tensors(output):
+                graphs = graphs or y.requires_grad
                 largest, total = max(largest, y.numel() * y.element_size()), total + 8 * y.numel()
 
         return hook
@@ -252,6 +256,7 @@ def _learn_outputs(probe: Probe) -> Any:
     result = tree.map_tensors(result, Tensor.detach)
     probe.output_names = [name or "output" for name, leaf in tree.leaves(result) if isinstance(leaf, Tensor)]
     rows = max(1, probe.first_axis(probe.cases[0]))
+    probe.makes_graphs = graphs
     probe.row_bytes, probe.trace_bytes = max(1, largest // rows), max(1, total // rows)
     return result
 

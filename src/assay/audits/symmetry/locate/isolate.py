@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from assay.audits.symmetry.explain.candidates import Reshaped, candidates
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.locate.derived import patched, plain_outputs
 from assay.audits.symmetry.locate.localise import Place
 from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.representations.base import Representation
@@ -57,7 +58,8 @@ def isolate(
         twin, dtype = subject.twin(precision), subject.dtype(precision)
         here = record(subject, leaves, twin, dtype, keep_calls=True)
         runs[precision] = (here, record(subject, moved, twin, dtype, keep_calls=True))
-    probe = _Probe(subject, group, element, runs)
+    # Without an output that can be put right there is no D: its column stays empty.
+    probe = _Probe(subject, group, element, runs, _quietly(plain_outputs, subject, leaves) or [])
     done = [event for event in runs[subject.precisions[-1]][0].events if event.kind == "exit" and event.module]
     blamed = near.blamed if near is not None else None
     centre = next((i for i, event in enumerate(done) if event.module == blamed), 0)
@@ -84,10 +86,12 @@ class _Probe:
     """The recorded passes at x and gx, and what can be asked of them."""
 
     def __init__(
-        self, subject: Subject, group: Group, element: Elements, runs: dict[Precision, tuple[Pass, Pass]]
+        self, subject: Subject, group: Group, element: Elements, runs: dict[Precision, tuple[Pass, Pass]],
+        counted: list[int],
     ) -> None:
         self.subject, self.group, self.element, self.runs = subject, group, element, runs
         self.best: Precision = subject.precisions[-1]
+        self.counted = counted
         self.modules = {p: dict(subject.twin(p).named_modules()) for p in subject.precisions}
 
     def alone(self, module: str, number: int) -> tuple[float, float] | None:
@@ -150,7 +154,7 @@ class _Probe:
 
     def _final_error(self, outputs: list[Tensor]) -> float:
         here, total = self.runs[self.best][0].outputs, 0.0
-        for index in self.subject.tested:
+        for index in self.counted:
             carried = acted(self.subject.output(index), self.element, here[index])[0]
             total += float(difference(outputs[index], carried).abs().double().square().sum())
         return float(total**0.5)
@@ -229,15 +233,3 @@ def _is_float(leaf: object) -> bool:
 def _exit(one: Pass, module: str, number: int) -> list[Tensor]:
     event = next(e for e in one.events if e.key == ("exit", module, number))
     return [tensor for _, tensor in event.tensors]
-
-
-def patched(output: Any, patch: list[Tensor]) -> Any:
-    """The value with its real and complex tensors replaced in order."""
-    queue = iter(patch)
-    leaves = [
-        next(queue).to(leaf.device, leaf.dtype)
-        if isinstance(leaf, Tensor) and is_continuous(leaf) and leaf.numel()
-        else leaf
-        for _, leaf in tree.leaves(output)
-    ]
-    return tree.rebuild(output, iter(leaves))
