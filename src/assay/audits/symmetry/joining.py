@@ -76,7 +76,7 @@ def apart(output: Tensor, alone: list[Tensor]) -> list[Tensor] | None:
     counts = [len(one) if one.ndim else 1 for one in alone]
     if len(output) != sum(counts):
         return None
-    return [part.reshape(one.shape) for part, one in zip(output.split(counts), alone, strict=True)]
+    return [part.reshape(one.shape) for part, one in zip(torch.split(output, counts), alone, strict=True)]
 
 
 def _nodes(leaves: Leaves, reps: list[Representation]) -> tuple[str | None, int]:

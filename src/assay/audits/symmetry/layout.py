@@ -19,7 +19,6 @@ from assay.probe.subject import Leaves, Precision
 from assay.probe.values import difference, jittered, largest
 from assay.seeding import torch_generator
 
-
 MOST_JOINED = 64
 """Graphs of one call at most."""
 
@@ -86,15 +85,15 @@ def _coupling(subject: Subject) -> Coupling:
     others = jittered(leaves, torch_generator(subject.seed, "coupling"))
     half = max(1, size // 2)
     if size == 1:
-        changed, reference = _rowwise(leaves, others, size, lambda a, b: torch.cat([a, b])), leaves
+        changed = _rowwise(leaves, others, size, lambda a, b: torch.cat([a, b]))
     else:
-        changed, reference = _rowwise(leaves, others, size, lambda a, b: torch.cat([a[:half], b[half:]])), leaves
+        changed = _rowwise(leaves, others, size, lambda a, b: torch.cat([a[:half], b[half:]]))
     precision: Precision = "high" if subject.high is not None else "low"
     try:
         after = subject.values(changed, precision)
     except Exception as error:  # a model of one fixed batch size; the rows of size 1 stay as they are
         return Coupling(False, False, 0.0, 0.0, f"it does not run with other rows ({type(error).__name__})")
-    before = subject.values(reference, precision)
+    before = subject.base(0, precision)
     change = floor = 0.0
     for index in subject.tested:
         if len(after[index]) < half:

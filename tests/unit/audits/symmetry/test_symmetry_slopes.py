@@ -83,7 +83,7 @@ def test_where_every_output_is_a_slope_the_peeling_says_so() -> None:
     finding = audit(0.0, 0.3, outputs=FORCES)
     assert finding.verdict is Verdict.FAIL and places(finding)[0] == "measures.1"
     (said,) = [check.reason for check in finding.checks if check.name == "peel"]
-    assert said.startswith("InputError: every output is a slope") or said.startswith("every output is a slope")
+    assert "every output is a slope" in said
 
 
 def test_slopes_are_told_from_values() -> None:
