@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -189,6 +190,8 @@ def match(declared: Declared, value: Any, what: str, *, partial: bool = False) -
     """The representation of each leaf of ``value``; None where nothing was declared (only if ``partial``)."""
     if isinstance(declared, Representation):
         found = tree.leaves(value)
+        if partial and sum(isinstance(leaf, Tensor) for _, leaf in found) == 1:
+            return [declared if isinstance(leaf, Tensor) else None for _, leaf in found]
         if len(found) > 1:
             raise expected(
                 f"one representation per {what}: {', '.join(name for name, _ in found)}",
@@ -198,8 +201,8 @@ def match(declared: Declared, value: Any, what: str, *, partial: bool = False) -
         return [declared]
     if declared is None:
         return [None if partial else Invariant() for _ in tree.leaves(value)]
-    if isinstance(declared, Mapping) and isinstance(value, Mapping):
-        return _match_dicts(declared, value, what, partial)
+    if isinstance(declared, Mapping) and (named := _named(value)) is not None:
+        return _match_dicts(declared, named, what, partial)
     if _is_sequence(declared) and _is_sequence(value) and len(declared) == len(value):
         pairs = zip(declared, value, strict=True)
         return [rep for one, item in pairs for rep in match(one, item, what, partial=partial)]
@@ -218,6 +221,17 @@ def _match_dicts(
             do="declare every one; sym.invariant() if the group leaves it alone",
         )
     return [rep for key, item in value.items() for rep in match(declared.get(key), item, what, partial=partial)]
+
+
+def _named(value: Any) -> Mapping[str, Any] | None:
+    """What is declared by names: a dict, and the fields of a dataclass or a named tuple."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=True))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
 
 
 def _is_sequence(value: Any) -> bool:

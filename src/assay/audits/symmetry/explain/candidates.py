@@ -39,7 +39,8 @@ class Reshaped(Representation):
         return self.rep.parts
 
     def act(self, elements: Elements, x: Tensor) -> Tensor:
-        return self.rep.act(elements, x.reshape(len(x), *self.shape)).reshape(x.shape)
+        # Of as many inputs as there are: candidates are first weighed at one of them.
+        return self.rep.act(elements, x.reshape(len(x), -1, *self.shape[1:])).reshape(x.shape)
 
     def __repr__(self) -> str:
         return repr(self.rep) if self.plain else f"{self.rep!r} of a view {list(self.shape[1:])}"

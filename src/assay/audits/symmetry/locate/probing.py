@@ -75,7 +75,8 @@ class _Probing:
         self.subject, self.leaves, self.group, self.place = subject, leaves, group, location.first
         self.batch = subject.rows_of(leaves)
         self.here = self._passes(leaves)
-        self.module = subject.twin(subject.precisions[-1]).get_submodule(self.place.event.module)
+        # Not get_submodule, which TorchScript does not have.
+        self.module = dict(subject.twin(subject.precisions[-1]).named_modules()).get(self.place.event.module)
 
     def holds(self, elements: Elements) -> bool:
         """Whether the guilty place is consistent at these elements, all of which move something."""
@@ -145,7 +146,7 @@ class _Probing:
         call = record(self.subject, self.leaves, twin, dtype, keep_calls=True).calls[name, number]
         if len(call.args) != 1 or call.kwargs or not isinstance(call.args[0], Tensor):
             return False
-        module, x = twin.get_submodule(name), call.args[0]
+        module, x = dict(twin.named_modules())[name], call.args[0]
         with torch.no_grad():
             values = [module(v) for v in (x + x.roll(1, 0), x, x.roll(1, 0), torch.zeros_like(x))]
         if not all(isinstance(v, Tensor) for v in values) or len(x) < 2:
