@@ -160,6 +160,27 @@ def test_the_new_machine_has_few_programs_an_empty_home_and_no_trace_of_this_one
     assert fresh.run("make verify", tmp_path, given).code not in (0, 3), "a command that fails is not overlooked"
 
 
+def test_what_installing_costs_is_told_apart_from_the_command_itself(tmp_path: Path) -> None:
+    fresh = script("run")
+    given = fresh.new_environment(tmp_path)
+    burn = "import time\nwhile time.process_time() < {}: pass"
+    for name, seconds in (("install", 0.6), ("itself", 0.2)):
+        (tmp_path / f"{name}.py").write_text(burn.format(seconds))
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / "Makefile").write_text(
+        "verify: .venv/.installed\n\tpython3 itself.py\n.venv/.installed:\n\tpython3 install.py\n\ttouch $@\n"
+    )
+    first = fresh.run("make verify", tmp_path, given, marker=".installed")
+    again = fresh.run("make verify", tmp_path, given, marker=".installed")
+    assert first.installation.cpu >= 0.6 > first.itself.cpu >= 0.2, "each second is counted once, where it belongs"
+    assert first.installation.wall >= 0.6 and first.itself.wall >= 0.2
+    assert again.installation == fresh.Seconds(0.0, 0.0), "what was installed before costs nothing now"
+    assert "within" in first.line()
+    slow = fresh.Timed("make verify", 0, fresh.Seconds(0, 0), fresh.Seconds(100, 250))
+    long = fresh.Timed("make verify", 0, fresh.Seconds(900, 900), fresh.Seconds(100, 200))
+    assert "OVER" in slow.line() and not slow.held and long.held
+
+
 def test_the_lowest_versions_are_those_of_the_project_each_said_once() -> None:
     lowest = script("lowest").lowest
     lines = lowest(PROJECT)

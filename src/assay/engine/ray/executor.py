@@ -85,7 +85,7 @@ class RayExecutor:
     def _cores(self) -> int:
         import ray
 
-        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        resources: dict[str, float] = ray.cluster_resources()
         cores = int(resources.get("CPU", 0))
         return max(1, min(cores, self.workers or cores))
 
@@ -286,7 +286,7 @@ class _Flight:
         if time.monotonic() - self._counted >= CLUSTER_SECONDS:
             self._counted = time.monotonic()
             self._places = self._executor._cores()
-            nodes: list[dict[str, Any]] = self._ray.nodes()  # type: ignore[no-untyped-call]
+            nodes: list[dict[str, Any]] = self._ray.nodes()
             self._nodes = [node["Resources"] for node in nodes if node["Alive"]]
         return self._places
 
