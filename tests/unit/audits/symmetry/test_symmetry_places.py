@@ -273,13 +273,13 @@ def test_a_bias_on_vectors_of_centred_points_is_named_though_it_keeps_inner_prod
 
 
 class Ring(nn.Module):
-    """A linear layer over pixels whose weights turns and mirrors of the square exchange; ``broken`` ones are not."""
+    """A linear layer over pixels whose weights are those of every turned and mirrored square; not so if ``broken``."""
 
     def __init__(self, size: int, *, broken: bool) -> None:
         super().__init__()
-        weight = torch.randn(3, size, size, generator=torch_generator(0, "ring"))
+        weight = torch.randint(-8, 9, (3, size, size), generator=torch_generator(0, "ring")).float()  # sums are exact
         turned = [torch.rot90(one, k, (-2, -1)) for k in range(4) for one in (weight, weight.flip(-1))]
-        self.register_buffer("weight", (weight if broken else torch.stack(turned).mean(0)).flatten(1))
+        self.register_buffer("weight", (weight if broken else torch.stack(turned).sum(0)).flatten(1))
 
     def forward(self, x):
         return x.square() @ self.weight.T
