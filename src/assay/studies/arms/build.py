@@ -91,13 +91,14 @@ def fit_many(
         assert settings.bound is not None
         return keep_bounded(optimiser(parameters), feeding_back(built[0].model), bound=settings.bound)
 
-    if settings.bound is not None and len(built) > 1:  # the weights of each network are held by an optimiser of its own
+    holds = settings.bound is not None and isinstance(built[0].model, EquilibriumModel)
+    if holds and len(built) > 1:  # the weights of each network are held by an optimiser of its own
         return tuple(fit_many([one], [task], settings, seeds=[seed], device=device, callbacks=callbacks)[0]
                      for one, task, seed in zip(built, tasks, seeds, strict=True))
     schedule: Any = settings.schedule
     return train_many(
         [each.model for each in built], tasks, built[0].rule, seeds=seeds, epochs=settings.epochs,
-        batch_size=settings.batch_size, optimiser=optimiser if settings.bound is None else bounded, schedule=schedule,
+        batch_size=settings.batch_size, optimiser=bounded if holds else optimiser, schedule=schedule,
         input_noise=settings.input_noise, device=device, callbacks=callbacks,
     )
 

@@ -24,7 +24,7 @@ class ArmSettings:
 
     ``hidden`` are widths, or channels of a conv net with square ``kernel``; ``sweeps``: free and nudged, at most so
     many where a ``tolerance`` ends a phase that rests; a ``beta`` of None is the nudge of ``EqProp()``; ``bound`` holds
-    the spectral norm of the weights that feed back.
+    the spectral norm of the weights that feed back. What only a relaxation knows is nothing to an arm without one.
     """
 
     hidden: tuple[int, ...] = (128, 64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,8 +149,12 @@ def test_a_bound_holds_the_weights_that_feed_back_and_no_others() -> None:
         assert norms[1] <= 0.5001 < min(norms[0], norms[2])
 
 
-def test_a_bound_is_refused_where_nothing_feeds_back() -> None:
+def test_a_bound_is_nothing_to_backprop_and_refused_by_a_loop_that_normalises_itself() -> None:
     task = tasks.blobs(train=64, validation=32, test=32)
-    settings = ArmSettings(hidden=(16,), epochs=1, bound=0.5)
+    settings = ArmSettings(hidden=(16,), epochs=1, bound=1e-3)
+    free, held = (build(Arm("backprop"), settings, task, seed=0) for _ in range(2))
+    fit(free, task, replace(settings, bound=None), seed=0)
+    fit(held, task, settings, seed=0)
+    assert all(torch.equal(a, b) for a, b in zip(free.model.parameters(), held.model.parameters(), strict=True))
     with pytest.raises(InputError, match="leave bound out"):
-        fit(build(Arm("backprop"), settings, task, seed=0), task, settings, seed=0)
+        fit(build(find_arm("original"), settings, task, seed=0), task, settings, seed=0)
