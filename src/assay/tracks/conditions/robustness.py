@@ -31,6 +31,10 @@ STEEP = 1000.0
 """Logits times this: the softmax saturates, float32 gradients are exactly zero, and nothing else changes."""
 
 
+ATTACKS = {"own": "its own gradient", "margin": "its own, by the lead of a wrong answer",
+           "transfer": "made for the other network"}  # fmt: skip
+
+
 class Robust(Record):
     """Test accuracy (%) clean and under each attack."""
 
@@ -102,9 +106,9 @@ class Robustness:
             return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.weakest)
         values = {
-            f"{arm}, {name}": [float(getattr(r, name)) for r in recorded(outcomes, arm, Robust).values()]
+            arm: {kind: [float(getattr(r, name)) for r in recorded(outcomes, arm, Robust).values()]
+                  for name, kind in ATTACKS.items()}
             for arm in (EQPROP, BACKPROP, HARDENED, MASKED)
-            for name in ("own", "margin", "transfer")
         }  # fmt: skip
         masked = fmean(r.transfer - r.own for r in pairs.first)
         return findings.concluded(
@@ -114,8 +118,8 @@ class Robustness:
             told=f"Under the worst attack EP keeps {fmean(ours):.1f} %, backprop {fmean(theirs):.1f} %; EP's own "
             "gradient hurts it "
             f"{masked:+.1f} points more than a transferred attack does.",
-            figure=findings.by_arm(values, key="accuracy-under-attack", question="Who withstands the attack?",
-                                   label="accuracy under attack (%)"),
+            figure=findings.by_arm_and_kind(values, key="accuracy-under-attack", question="Who withstands the attack?",
+                                            label="accuracy under attack (%)"),
             tables=(findings.seed_table("Accuracy under the worst attack by seed (%)", pairs.seeds,
                                         {"EP": ours, "backprop": theirs}),),
             numbers=findings.summaries({"EP, clean": [r.clean for r in pairs.first],

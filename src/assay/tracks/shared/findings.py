@@ -16,6 +16,8 @@ CONTROL_SEEDS = 3
 SUCCESS_RATE = 0.7
 """What ten successes of ten can show (their bound is 74 %)."""
 VARIED = ("initialisation", "data order", "input noise", "split")
+BESIDE = 0.2
+"""Between columns of dots of one arm, where the next arm is 1 away."""
 
 
 def arms_and_controls(
@@ -70,6 +72,20 @@ def by_arm(
         ),
         references=tuple(references),
     )  # fmt: skip
+
+
+def by_arm_and_kind(
+    values: Mapping[str, Mapping[str, Sequence[float]]], *, key: str, question: str, label: str
+) -> Figure:
+    """A named place per arm; in it, side by side, a column of dots per kind of number, coloured by kind."""
+    shown = {arm.removeprefix("control: "): kinds for arm, kinds in values.items() if any(map(len, kinds.values()))}
+    kinds = list(dict.fromkeys(kind for found in shown.values() for kind in found))
+    series = []
+    for number, kind in enumerate(kinds):
+        aside = BESIDE * (number - (len(kinds) - 1) / 2)
+        points = [(place + aside, float(y)) for place, found in enumerate(shown.values()) for y in found.get(kind, ())]
+        series.append(Series(name=kind, x=tuple(x for x, _ in points), y=tuple(y for _, y in points), style="dots"))
+    return Figure(key=key, question=question, y_label=label, categories=tuple(shown), series=tuple(series))
 
 
 def summaries(values: Mapping[str, Sequence[float]], unit: str, *, name: str = "accuracy") -> list[Measurement]:
