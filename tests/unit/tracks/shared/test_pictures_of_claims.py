@@ -16,5 +16,6 @@ def test_kinds_stand_beside_each_other_in_the_place_of_their_arm() -> None:
 
 
 def test_an_arm_without_numbers_has_no_place() -> None:
-    figure = findings.by_arm_and_kind({"eqprop": {"own": [1.0]}, "never ran": {"own": []}}, key="k", question="?", label="")
+    values = {"eqprop": {"own": [1.0]}, "never ran": {"own": []}}
+    figure = findings.by_arm_and_kind(values, key="k", question="?", label="")
     assert figure.categories == ("eqprop",)
