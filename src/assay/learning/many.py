@@ -90,7 +90,7 @@ def train_many(
     wanted = side_by_side if side_by_side is not None else not reason and _pays(models, tasks, rule, settings)
     if wanted and not reason:
         before = [copy.deepcopy(model.state_dict()) for model in models]
-        results = _side_by_side(models, tasks, rule, seeds, settings, callbacks)
+        results = _side_by_side(models, tasks, rule, seeds=seeds, settings=settings, callbacks=callbacks)
         if results is not None:
             return results
         for model, state in zip(models, before, strict=True):
@@ -128,7 +128,7 @@ def _pays(
 
 
 def _side_by_side(
-    models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, seeds: Sequence[int], settings: _Settings,
+    models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, *, seeds: Sequence[int], settings: _Settings,
     callbacks: Sequence[Callback],
 ) -> tuple[TrainResult, ...] | None:
     """One result per network, or None as soon as one of them diverges."""
@@ -153,7 +153,7 @@ def _side_by_side(
             x = torch.stack([noisy(task.train.x[i], settings.input_noise, noise)
                              for task, i, noise in zip(tasks, chosen, noises, strict=True)])
             y = torch.stack([task.train.y[i] for task, i in zip(tasks, chosen, strict=True)])
-            stepped = step_stacked(rule, models[0], stacked, x, y)
+            stepped = step_stacked(rule, models[0], stacked, x=x, y=y)
             if not _sound(stepped):
                 return None
             _note(stepped, progress)

@@ -129,7 +129,7 @@ def at_rest(rule: Rule, **changes: object) -> Rule:
     return changed(rule, **changes) if changes else rule
 
 
-def measure_trend(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, truth: TrueGradient) -> NudgeTrend:
+def measure_trend(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, *, truth: TrueGradient) -> NudgeTrend:
     """The error of the whole gradient at the rule's nudge and three smaller ones; the rule needs a ``beta``."""
     beta = float(rule.beta)  # type: ignore[attr-defined]
     betas = tuple(beta * share for share in NUDGES)

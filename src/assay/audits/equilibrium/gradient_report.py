@@ -18,6 +18,7 @@ def measurements(
     rows: Sequence[Agreement],
     truth: TrueGradient,
     used: Estimate,
+    *,
     trend: NudgeTrend | None,
     cosine: float | None,
     limit: float,

@@ -92,8 +92,8 @@ def audit_inference(
         return Finding(subject=name, name="inference", title="Inference", claim=CLAIM, verdict=Verdict.INCONCLUSIVE,
                        reason=f"inference finds no rest: after {MOST_STEPS} steps in float64 a state still moves by "
                               f"{ends.residual:.2g}; use a smaller rate")
-    stands = _stands(made, precise, inputs, y, ends)
-    ladder = _climb(made, precise, inputs, y, ends, steps)
+    stands = _stands(made, precise, inputs, y, ends=ends)
+    ladder = _climb(made, precise, inputs, y, ends=ends, steps=steps)
     check = judge(stands, fixed=made.form == "fixed")
     controls = _controls(ends)
     verdict = check.verdict if all(control.separated for control in controls) else Verdict.INCONCLUSIVE
@@ -169,7 +169,7 @@ def _gradients(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> dict[str, 
     }
 
 
-def _stands(rule: PredictiveCoding, model: nn.Module, x: Tensor, y: Tensor, ends: _Ends) -> tuple[Stand, ...]:
+def _stands(rule: PredictiveCoding, model: nn.Module, x: Tensor, y: Tensor, *, ends: _Ends) -> tuple[Stand, ...]:
     found = _gradients(rule, model, x, y)
     distances: list[float | None] = [None] * len(ends.names)
     if rule.form != "fixed":
@@ -182,14 +182,14 @@ def _stands(rule: PredictiveCoding, model: nn.Module, x: Tensor, y: Tensor, ends
 
 
 def _climb(
-    rule: PredictiveCoding, model: nn.Module, x: Tensor, y: Tensor, ends: _Ends, steps: int
+    rule: PredictiveCoding, model: nn.Module, x: Tensor, y: Tensor, *, ends: _Ends, steps: int
 ) -> list[tuple[int, tuple[Stand, ...]]]:
     """Where the layers stand after more and more steps of the same inference."""
     found: list[tuple[int, tuple[Stand, ...]]] = []
     for number in (steps * many for many in LADDER):
         if found and (number > LONGEST or all((s.distance or 0.0) <= ARRIVED for s in found[-1][1])):
             break
-        found.append((number, _stands(replace(rule, steps=number), model, x, y, ends)))
+        found.append((number, _stands(replace(rule, steps=number), model, x, y, ends=ends)))
     return found
 
 

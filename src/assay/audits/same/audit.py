@@ -150,7 +150,7 @@ def _measure(
     subject = name or f"{_said(candidate)} against {_said(reference)}"
     facts = SameFacts(subject, seed, dtype, budget, without)
     question = Inquiry(template, tuple(names), call, seed, (1 if at.SECOND in without else 2) if gradients else 0)
-    models = _copies(facts, reference, candidate, dtype, seed)
+    models = _copies(facts, reference, candidate, dtype=dtype, seed=seed)
     same = counterparts(reference, candidate, given)
     noise = torch_generator(seed, "noise").get_state()
 
@@ -204,7 +204,7 @@ def _measure(
     return facts
 
 
-def _copies(facts: SameFacts, reference: nn.Module, candidate: nn.Module, dtype: torch.dtype, seed: int) -> _Models:
+def _copies(facts: SameFacts, reference: nn.Module, candidate: nn.Module, *, dtype: torch.dtype, seed: int) -> _Models:
     rough = duplicate(reference, training=None)
     wide = attempt(lambda: (duplicate(reference, dtype=torch.float64, training=None),
                             duplicate(reference, dtype=torch.float64, training=None)))  # fmt: skip

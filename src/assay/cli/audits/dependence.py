@@ -21,6 +21,7 @@ def audit_dependence(
         str, typer.Option(help="pkg.module:name of a declaration (dep.causal(), ...), or: causal, rows.")
     ],
     sample: SamplePath = None,
+    *,
     shape: Shape = None,
     call: Annotated[
         str | None, typer.Option(help="pkg.module:name of call(model, inputs), if model(inputs) is not enough.")

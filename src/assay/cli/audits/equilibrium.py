@@ -32,6 +32,7 @@ def audit_gradient(
     model: ModelPath,
     sample: Sample = None,
     rule: RuleName = "eqprop",
+    *,
     beta: Beta = 0.1,
     nudge: NudgeName = "centered",
     limit: Annotated[float | None, typer.Option(help="Largest relative error of any parameter.")] = None,
@@ -45,7 +46,7 @@ def audit_gradient(
     x, y = _pair(model, sample)
     with on(device):
         built = module(model)
-        learning = _rule(rule, built, beta, nudge, seed)
+        learning = _rule(rule, built, beta, nudge=nudge, seed=seed)
         finding = audit(built, x, y, rule=learning, seed=seed, limit=limit, subject=model)
     again = rerun("gradient", model, sample=sample, **_named(rule, beta, nudge), limit=limit, seed=seed, device=device)
     _finish(finding, again, out)
@@ -55,6 +56,7 @@ def audit_inference(
     model: ModelPath,
     sample: Sample = None,
     steps: Annotated[int | None, typer.Option(help="Steps of inference (default: the form's own).")] = None,
+    *,
     rate: Annotated[float | None, typer.Option(help="Rate of inference (default: the form's own).")] = None,
     beta: Annotated[float, typer.Option(help="Weight of the loss in the energy.")] = 1.0,
     form: Annotated[str, typer.Option(help="states, errors or fixed.")] = "states",
@@ -77,6 +79,7 @@ def audit_stability(
     model: ModelPath,
     sample: Sample = None,
     limit: Annotated[float, typer.Option(help="Largest Lipschitz constant of one step.")] = 1.0,
+    *,
     sweeps: Annotated[int, typer.Option(help="Sweeps the relaxation is followed for.")] = 200,
     seed: RootSeed = 0,
     device: Device = None,
@@ -97,6 +100,7 @@ def audit_memory(
     model: ModelPath,
     sample: Sample = None,
     rule: RuleName = "eqprop",
+    *,
     beta: Beta = 0.1,
     nudge: NudgeName = "centered",
     limit: Annotated[float, typer.Option(help="Largest growth of the peak, as a share.")] = 0.05,
@@ -109,7 +113,7 @@ def audit_memory(
     x, y = _pair(model, sample)
     with on(device):
         built = module(model)
-        finding = audit(built, x, y, rule=_rule(rule, built, beta, nudge, 0), limit=limit, subject=model)
+        finding = audit(built, x, y, rule=_rule(rule, built, beta, nudge=nudge, seed=0), limit=limit, subject=model)
     again = rerun("memory", model, sample=sample, **_named(rule, beta, nudge), limit=limit, device=device)
     _finish(finding, again, out)
 
@@ -128,7 +132,7 @@ def audit_kernel(
     _finish(finding, rerun("kernel", kernel, seed=seed, beta=beta), out)
 
 
-def _rule(name: str, model: nn.Module, beta: float, nudge: str, seed: int) -> Any:
+def _rule(name: str, model: nn.Module, beta: float, *, nudge: str, seed: int) -> Any:
     from assay.rules import EqProp
 
     return EqProp(beta=beta, nudge=nudge) if name == "eqprop" else learning_rule(name, model, seed=seed)

@@ -21,6 +21,7 @@ def audit_same(
     reference: Path,
     candidate: Path,
     sample: SamplePath = None,
+    *,
     shape: Shape = None,
     budget: Annotated[
         float | None, typer.Option(help="Largest relative error you accept; default: rounding only.")

@@ -23,6 +23,7 @@ def plan_command(
     tracks: Annotated[list[str] | None, typer.Argument(help="Tracks whose cost to tell, by number or name.")] = None,
     budget: Annotated[str | None, typer.Option(help="smoke, quick, standard or full, as for verify.")] = None,
     seeds: Seeds = None,
+    *,
     seed: FirstSeed = None,
     workers: Workers = None,
     engine: Engine = None,

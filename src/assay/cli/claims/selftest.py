@@ -18,6 +18,7 @@ def selftest_command(
     tracks: Annotated[list[str] | None, typer.Argument(help="Tracks; track 0 by default, 'all' for every one.")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     workers: Workers = None,
+    *,
     out: Annotated[Path | None, typer.Option(help="Folder for the cells and the report.")] = None,
     every: Annotated[bool, typer.Option("--all", help="List every control, not only those not told apart.")] = False,
 ) -> None:

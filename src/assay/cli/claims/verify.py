@@ -14,6 +14,7 @@ def verify_command(
         "given.")] = None,
     budget: Annotated[str | None, typer.Option(help="smoke, quick, standard or full: sets the cost.")] = None,
     seeds: Seeds = None,
+    *,
     seed: FirstSeed = None,
     workers: Workers = None,
     out: Report = None,

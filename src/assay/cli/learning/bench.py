@@ -27,6 +27,7 @@ def bench_command(
     models: Annotated[
         list[str] | None, typer.Option("--models", "--model", help="mlp, conv, or pkg.module:name (default: mlp).")
     ] = None,
+    *,
     budget: Annotated[str | None, typer.Option(help="quick, standard or full: seeds, size of large tasks.")] = None,
     seeds: Seeds = None,
     seed: FirstSeed = None,

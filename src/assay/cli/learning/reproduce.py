@@ -31,6 +31,7 @@ def reproduce_command(
     experiment: Annotated[str, typer.Argument(help="The published experiment: fa-protocol.")],
     step: Annotated[str, typer.Argument(help="methods, frozen, penalty, all, or recorded (no training).")] = "methods",
     arch: Annotated[str, typer.Option(help="resmlp, resmlp-without-ln, vit or resnet.")] = "resmlp",
+    *,
     methods: Annotated[list[str] | None, typer.Option(help="backprop, fa-block, dfa-block, fa-layer ...")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Seeds (default: 42 123 456).")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs (default: 100; 30 for the penalty).")] = None,
@@ -75,7 +76,7 @@ def reproduce_command(
     if step == "methods":
         plan = plans.methods_plan(arch, methods or plans.METHODS, used, length)
     elif step == "frozen":
-        plan = plans.frozen_plan(arch, used, length, ladder, shallow)
+        plan = plans.frozen_plan(arch, used, length, ladder=ladder, shallow=shallow)
     elif step == "penalty":
         plan = plans.penalty_plan(arch, lambdas or plans.LAMBDAS, used, penalised)
     else:

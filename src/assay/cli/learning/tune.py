@@ -14,6 +14,7 @@ def tune_command(
     task: Annotated[str, typer.Argument(help="The task: a name such as digits, or pkg.module:name.")],
     rule: Annotated[str, typer.Option(help="The rule to tune: a name, or pkg.module:name.")] = "eqprop",
     model: Annotated[str, typer.Option(help="The model: mlp, conv, or pkg.module:name.")] = "mlp",
+    *,
     trials: Annotated[int, typer.Option(help="Settings to try; give every rule the same number.")] = 20,
     seed: Annotated[int, typer.Option(help="Seed of split, weights and search.")] = 1000,
     storage: Annotated[str | None, typer.Option(help="Optuna storage URL (default: assay-runs/tuning.sqlite).")] = None,

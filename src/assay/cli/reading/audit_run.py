@@ -14,6 +14,7 @@ def audit_run_command(
     run: Annotated[Path, typer.Argument(help="A run folder, or its run.json.")],
     rerun: Annotated[str, typer.Option(help="Share of the cells to compute again: 5%, 0.05, or 0 for none.")] = "5%",
     seed: Annotated[int | None, typer.Option(help="Seed of the sample; drawn anew by default.")] = None,
+    *,
     store: Cells = None,
     trust: Annotated[
         list[str] | None, typer.Option(help="Name of a key in ~/.config/assay/keys whose cells count as signed.")

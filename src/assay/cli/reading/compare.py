@@ -22,6 +22,7 @@ def compare_command(
     before: Annotated[Path, typer.Argument(help="The earlier run: a folder or a run.json.", metavar="RUN_A")],
     after: Annotated[Path, typer.Argument(help="The later run.", metavar="RUN_B")],
     fail_on: Annotated[str, typer.Option("--fail-on", help="Exit with 1 on: regression, change or never.")] = "never",
+    *,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the comparison as one HTML file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:

@@ -12,6 +12,7 @@ def compare_evals_command(
     first: Annotated[Path, typer.Argument(metavar="A", help="A log or a folder: inspect_ai, lm-eval samples, CSV.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="The log it is compared with.")],
     margin: Annotated[float | None, typer.Option(help="Largest gap called parity, in percentage points.")] = None,
+    *,
     claim: Annotated[str | None, typer.Option(help="better, parity or non-inferior (default: parity with --margin, "
                                                    "else better).")] = None,
     metric: Annotated[str | None, typer.Option(help="The score to compare, such as acc or match.")] = None,

@@ -28,9 +28,9 @@ def series_marks(figure: Figure, x: AxisScale, y: AxisScale) -> Iterator[Markup]
             share = slot(figure) * 0.76 / len(bars)
             shift = (bars.index(index) - len(bars) / 2) * share
             yield _bars(series, x, y=y, colour=colour, index=index, sides=(shift, shift + share))
-            yield _whiskers(series, x, y, colour, shift + share / 2)
+            yield _whiskers(series, x, y, colour=colour, shift=shift + share / 2)
         else:
-            yield from _line(series, x, y, colour, index)
+            yield from _line(series, x, y, colour=colour, index=index)
 
 
 def slot(figure: Figure) -> float:
@@ -39,11 +39,11 @@ def slot(figure: Figure) -> float:
     return min((b - a for a, b in pairwise(xs)), default=1.0)
 
 
-def _line(series: Series, x: AxisScale, y: AxisScale, colour: str, index: int) -> Iterator[Markup]:
+def _line(series: Series, x: AxisScale, y: AxisScale, *, colour: str, index: int) -> Iterator[Markup]:
     points = _points(series.x, series.y, x, y)
     dots_only = series.style == "dots"
     if dots_only:
-        yield _whiskers(series, x, y, colour, 0.0)
+        yield _whiskers(series, x, y, colour=colour, shift=0.0)
     elif series.low and series.high:
         upper, lower = _points(series.x, series.high, x, y), _points(series.x, series.low, x, y)
         if upper and lower:
@@ -71,7 +71,7 @@ def _bars(series: Series, x: AxisScale, *, y: AxisScale, colour: str, index: int
     return tag("path", class_=f"{colour} bars", d="".join(parts), data_s=index)
 
 
-def _whiskers(series: Series, x: AxisScale, y: AxisScale, colour: str, shift: float) -> Markup:
+def _whiskers(series: Series, x: AxisScale, y: AxisScale, *, colour: str, shift: float) -> Markup:
     if not (series.low and series.high):
         return Markup("")
     parts = []

@@ -36,7 +36,7 @@ class MatrixRoute:
     usage: Usage
 
     def run(self, operation: Operation, x: Tensor, weight: Tensor) -> Tensor:
-        return run_with_matrix(operation, x, weight, self.matrix, lambda: self.usage.sent.add(self.name))
+        return run_with_matrix(operation, x, weight, matrix=self.matrix, sends=lambda: self.usage.sent.add(self.name))
 
 
 class LinearRoute:

@@ -87,7 +87,8 @@ class _ZeroRoute:
         nothing = torch.zeros_like(self.parameter.detach())
         if weight is not self.parameter:
             nothing = nothing.as_strided(weight.shape, weight.stride(), weight.storage_offset())
-        return run_with_matrix(operation, x, weight, nothing, lambda: self.recorder.loaded.append(self.name))
+        loaded = self.recorder.loaded
+        return run_with_matrix(operation, x, weight, matrix=nothing, sends=lambda: loaded.append(self.name))
 
 
 def _look(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool, unreachable: Collection[str],

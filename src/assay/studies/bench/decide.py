@@ -63,7 +63,7 @@ def decide(evidence: Measured, arm: Arm, past: Past = NO_PAST) -> Finding:
         score=decision.score,
         headline=decision.measurement.name,
         measurements=(decision.measurement, *_p_value(decision), *_measurements(evidence, arm)),
-        figures=_slopes(evidence, arm, seeds, ours, theirs),
+        figures=_slopes(evidence, arm, seeds, ours=ours, theirs=theirs),
         checks=(*decision.checks, *extra),
         controls=controls,
         failures=tuple(failures),
@@ -261,7 +261,7 @@ def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
 
 
 def _slopes(
-    evidence: Measured, arm: Arm, seeds: tuple[int, ...], ours: list[float], theirs: list[float]
+    evidence: Measured, arm: Arm, seeds: tuple[int, ...], *, ours: list[float], theirs: list[float]
 ) -> tuple[Figure, ...]:
     if not seeds:
         return ()

@@ -154,4 +154,4 @@ def test_a_rule_is_named_alike_by_every_audit(app: typer.Typer, name: str) -> No
 
     model = module("cli_subject_for_audits:plain")
     assert callable(learning_rule(name, model).backward)
-    assert callable(commands._rule(name, model, 0.1, "centered", 0).backward)
+    assert callable(commands._rule(name, model, 0.1, nudge="centered", seed=0).backward)
