@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -101,22 +101,25 @@ def sample(rooms: list[str], size: int, seed: int) -> list[Change]:
         for path in sorted((PACKAGE / room).rglob("*.py")):
             changes = enumerate(changes_of(ast.parse(path.read_text(encoding="utf-8"))))
             everything += [Change(path, index, lines, f"{path.relative_to(PACKAGE)}:{lines[0]}: {told}")
-                           for index, (_, lines, told) in changes]  # fmt: skip
+                           for index, (_, _, lines, told) in changes]  # fmt: skip
     return random.Random(seed).sample(everything, min(size, len(everything)))
 
 
-def changes_of(tree: ast.Module) -> Iterator[tuple[ast.Module, range, str]]:
-    """The tree with one thing changed, its lines and the change in words, for every thing that can be changed."""
+def changes_of(tree: ast.Module) -> Iterator[tuple[int, Callable[[Any], object], range, str]]:
+    """The number of a node in the tree, what changes it, its lines and the change in words, for all that can change."""
     silent = {id(node) for one in ast.walk(tree) for node in _silent(one)}
-    nodes = list(ast.walk(tree))
-    for index, node in enumerate(nodes):
-        if id(node) in silent or not hasattr(node, "lineno"):
-            continue
-        for variant, told in _variants(node):
-            twin = copy.deepcopy(tree)
-            target = list(ast.walk(twin))[index]
-            variant(target)
-            yield ast.fix_missing_locations(twin), _lines(node), told
+    for index, node in enumerate(ast.walk(tree)):
+        if id(node) not in silent and hasattr(node, "lineno"):
+            for variant, told in _variants(node):
+                yield index, variant, _lines(node), told
+
+
+def changed(source: str, number: int) -> str:
+    """The source with its change of this number made."""
+    tree = ast.parse(source)
+    index, variant, _, _ = next(islice(changes_of(tree), number, None))
+    variant(next(islice(ast.walk(tree), index, None)))
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def _lines(node: ast.AST) -> range:
@@ -184,8 +187,7 @@ def killed(place: Path, change: Change, tests: list[str], timeout: float) -> boo
     """Whether these tests fail, or never end, with this one change."""
     file = place / change.path.relative_to(ROOT)
     before = file.read_text(encoding="utf-8")
-    changed = next(tree for number, (tree, _, _) in enumerate(changes_of(ast.parse(before))) if number == change.index)
-    file.write_text(ast.unparse(changed), encoding="utf-8")
+    file.write_text(changed(before, change.index), encoding="utf-8")
     try:
         return _tests_fail(place, tests, timeout)
     finally:
