@@ -34,9 +34,9 @@ PACKAGE = ROOT / "src" / "assay"
 WORK = ROOT / "build" / "mutate"
 ROOMS = {
     "stats": ("tests/unit/stats", "tests/properties"),
+    "probe": ("tests/unit/probe",),
     "rules": ("tests/unit/rules", "tests/unit/learning"),
     "engine": ("tests/unit/engine",),
-    "probe": ("tests/unit/probe",),
 }
 """Tests that must notice a change of a room, besides those of changes that once survived."""
 ALWAYS = "tests/unit/test_once_survived.py"
@@ -57,12 +57,16 @@ def main() -> int:
     ends = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     _warm()
     waiting = [one for one in chosen if not _settled(done.get(identity(one.path, one.index)), one.room)]
-    maps = {room: touched(place, room, options.timeout) for room in sorted({one.room for one in waiting})}
+    waiting.sort(key=lambda one: list(ROOMS).index(one.room))
+    maps: dict[str, dict[str, Any]] = {}
     # First everything before the tests that run its line; then what they missed before all tests of the room, which
     # takes minutes each. Stopped in between, the rate told is a lower bound.
     for thorough in (False, True):
         for number, one in enumerate(waiting, 1):
-            key, tests = identity(one.path, one.index), _tests(one.room) if thorough else near(one, maps[one.room])
+            if one.room not in maps and time.monotonic() < ends:
+                maps[one.room] = touched(place, one.room, options.timeout)
+            key, tests = identity(one.path, one.index), _tests(one.room)
+            tests = tests if thorough else near(one, maps.get(one.room, {}))
             row, shown = done.get(key), ("" if thorough else "near ") + tests_hash(one.room)
             if time.monotonic() > ends or not tests or _settled(row, one.room) or (row and row["tests"] == shown):
                 continue
