@@ -95,7 +95,7 @@ class Subject(Probe):
 
     def chunks(self, leaves: Leaves, elements: Elements) -> Iterator[Elements]:
         """The elements in groups that go into one pass; what a group returns is used up before the next one is run."""
-        step = self.chunk(self.rows_of(leaves))
+        step = self.chunk(self.first_axis(leaves))
         if self.joining is not None:
             step = max(1, self.joining.most // self.joining.nodes(leaves) - 1)
         for start in range(0, elements.count, step):
