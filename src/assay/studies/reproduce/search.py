@@ -21,7 +21,7 @@ from assay.protocols import Cell
 from assay.studies.reproduce.experiment import TIMEOUT
 from assay.studies.reproduce.published import SEEDS
 from assay.studies.reproduce.reading_runs import ARMS, ReadingRun
-from assay.studies.reproduce.readings import Reading, design
+from assay.studies.reproduce.readings import Reading, acts_on, design
 from assay.tasks.files import content_digest
 
 CELL = "assay.studies.reproduce.reading_runs:reading_cell"
@@ -46,10 +46,10 @@ def screen_plan(
 def full_plan(
     readings: Iterable[Reading], *, epochs: int, seeds: Sequence[int] = SEEDS, arms: Sequence[str] = ARMS
 ) -> list[ReadingRun]:
-    """Every arm of each reading at full length: all readings at the first seed before any second one."""
+    """Every arm that a reading acts on, at full length: all readings at the first seed before any second one."""
     wanted = list(readings)
     return [ReadingRun(arm=arm, reading=reading, seed=seed, epochs=epochs)  # type: ignore[arg-type]
-            for seed in seeds for reading in wanted for arm in arms]
+            for seed in seeds for reading in wanted for arm in arms if acts_on(reading, arm)]
 
 
 def make_cells(runs: Iterable[ReadingRun], *, data: str | None = None) -> list[Cell]:
