@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import expected
+from assay.probe.copies import everything_learning
 from assay.probe.samples import other_first_sample
 from assay.rules.feedback.coverage import Coverage, WeightCoverage
 from assay.rules.feedback.graph import Carrier, Graph
@@ -106,7 +107,7 @@ def _look(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool, unre
                                given=type(output).__name__)
             return Graph(output, parameters=known.names, data=leaf, loaded=recorder.loaded), recorder, output
 
-    with _everything_learning(model):
+    with everything_learning(model):  # a frozen weight carries the error as well as any other
         run(x, None)
         # What is read is what a step will do: with the places of a step in effect, and no others.
         places = select(hits)
@@ -233,19 +234,6 @@ def _leaks(graph: Graph, known: WeightNames, output: Tensor) -> tuple[str, ...]:
                                 allow_unused=True)
     return tuple(name for name, gradient in zip(names, given, strict=True)
                  if gradient is not None and bool(gradient.isfinite().all()) and bool(gradient.any()))
-
-
-@contextlib.contextmanager
-def _everything_learning(model: nn.Module) -> Iterator[None]:
-    """All parameters require a gradient: a frozen weight carries the error as well as any other."""
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        for parameter, _ in flags:
-            parameter.requires_grad_(parameter.is_floating_point())
-        yield
-    finally:
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
 
 
 @contextlib.contextmanager

@@ -198,7 +198,7 @@ def test_innocent_layers_behind_a_guilty_one_pass_in_the_template() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Identity())
     finding = sym.audit_symmetry(model, torch.randn(6, 4), SETS, **SMALL)
-    text = sym.seed_template(finding)
+    text = sym.original_template(finding)
     layers = text.split("LAYER-WISE ANALYSIS:")[1].split("GRADIENT TEST:")[0]
     results = [line.removeprefix("- Result: ") for line in layers.splitlines() if line.startswith("- Result")]
     assert results == ["FAIL", "PASS", "PASS"], layers
