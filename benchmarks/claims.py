@@ -11,6 +11,7 @@ the page is typed.
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import re
 import subprocess
@@ -94,15 +95,23 @@ def _kept(finding: Finding, found: Run) -> dict[str, Any]:
 
 
 def picture(figure: Figure) -> str:
-    """The figure as an SVG file that stands alone: its style inside, on white, legend by name at the columns."""
+    """The figure as an SVG file that stands alone: its style inside, on white, names at columns and ends of lines."""
     colours = "".join(
         f".s{i}{{stroke:{c}}}.end.s{i}{{fill:{c};stroke:none}}.s{i}.bars{{fill:{c}}}" for i, c in enumerate(COLOURS)
     )
     svg = str(draw(figure, identifier=figure.key))
     head, _, body = svg.partition(">")
-    head = re.sub(r'viewBox="0 0 (\d+) (\d+)"', lambda m: f'viewBox="-10 0 {int(m[1]) + 40} {m[2]}"', head)
-    back = '<rect x="-8" y="-8" width="200%" height="200%" fill="#fff"/>'
-    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{STYLE}{colours}</style>{back}{body}'
+    named = [s for s in figure.series if s.style == "dots" and s.name not in figure.categories]
+    kinds = [(figure.series.index(s) % len(COLOURS), s.name) for s in named] if len(named) > 1 else []
+    size = re.search(r'viewBox="0 0 (\d+) (\d+)"', head)
+    assert size is not None
+    width, height = int(size[1]) + 40, int(size[2])
+    head = head.replace(size[0], f'viewBox="-10 0 {width} {height + 16 * len(kinds)}"')
+    key = "".join(f'<text x="54" y="{height + 4 + 16 * k}" class="end s{c}">\u25cf {html.escape(name)}</text>'
+                  for k, (c, name) in enumerate(kinds))
+    back = '<rect x="-10" y="-8" width="200%" height="200%" fill="#fff"/>'
+    inside = body.removesuffix("</svg>")
+    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{STYLE}{colours}</style>{back}{inside}{key}</svg>'
 
 
 Results = Mapping[str, tuple[Finding, Mapping[str, Any]]]

@@ -62,9 +62,7 @@ def solves(
     """
     arm, asked, more = _subject(rule, task, **options)
     body = Solved(arm, asked, more, score=score, rate=rate)
-    words = "reaches" if asked.metric.higher_is_better else "gets down to"
-    claim = f"{arm.name} {words} {score:g} {asked.metric.unit} on {asked.name} at {rate:.0%} of seeds or more."
-    return _register(number, name, body, claim=claim, kind="statistical", sources=body.sources)
+    return _register(number, name, body, claim=body.claim, kind="statistical", sources=body.sources)
 
 
 def holds(
@@ -75,8 +73,8 @@ def holds(
     ``sample`` is the batch, (x,) or (x, y), or a function of seed that makes one; ``options`` go to the audit. With a
     ``rule``, the rule turned uphill is audited beside it and must not pass; otherwise the audit's own controls count.
     """
-    body = Audited(audit, model, sample, rule, dict(options))
     claim = f"{getattr(audit, '__name__', 'the audit')} passes at every seed."
+    body = Audited(audit, model, sample, rule, dict(options), claim)
     return _register(number, name, body, claim=claim, kind="deterministic", sources=())
 
 
@@ -84,8 +82,8 @@ def constrained(number: int, name: str, *, model: Any, sample: Any, limit: float
     """The claim that one step of the model stretches no difference of states by more than ``limit``, at every seed."""
     from assay.audits.equilibrium.stability import audit_stability
 
-    body = Audited(audit_stability, model, sample, None, {"limit": limit, **options})
     claim = f"A step of the model is constrained: its Lipschitz constant is at most {limit:g} at every seed."
+    body = Audited(audit_stability, model, sample, None, {"limit": limit, **options}, claim)
     return _register(number, name, body, claim=claim, kind="deterministic", sources=())
 
 
@@ -177,24 +175,33 @@ class Solved(Trained):
         """Learning from shuffled labels must not reach the score."""
         return (known_bad(f"{SHUFFLED}/{self.arm.baseline.model}", self.arm.name),)
 
+    @property
+    def claim(self) -> str:
+        """What is claimed, in one sentence."""
+        words = "reaches" if self.asked.metric.higher_is_better else "gets down to"
+        goal = f"{self.score:g} {self.asked.metric.unit} on {self.asked.name}"
+        return f"{self.arm.name} {words} {goal} at {self.rate:.0%} of seeds or more."
+
     def judge(self, outcomes: Outcomes) -> Finding:
         """Whether any seed reached the score."""
         scores = self.evidence(outcomes, 1.0, "parity").scores(self.arm.name)
         reached = any(map(self._reached, scores))
         told = ", ".join(f"{value:.4g}" for value in scores)
-        return Finding(subject=self.arm.name, claim="", verdict=Verdict.PASS if reached else Verdict.FAIL, reason=told)
+        verdict = Verdict.PASS if reached else Verdict.FAIL
+        return Finding(subject=self.arm.name, claim=self.claim, verdict=verdict, reason=told)
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the exact lower bound of the success rate reaches the rate claimed."""
         evidence = self.evidence(outcomes, 1.0, "parity")
         seeds, scores = tuple(sorted(evidence.of(self.arm.name))), evidence.scores(self.arm.name)
         if not seeds:
-            return Finding(subject=self.arm.name, claim="", verdict=Verdict.INCONCLUSIVE, reason="no seed finished")
+            reason = "no seed finished"
+            return Finding(subject=self.arm.name, claim=self.claim, verdict=Verdict.INCONCLUSIVE, reason=reason)
         good = [self._reached(score) for score in scores]
         decision = stats.solves(sum(good), len(good), self.rate)
         unit = self.asked.metric.unit
         return Finding(
-            subject=f"{self.arm.name} on {self.asked.name}", claim="", verdict=decision.verdict,
+            subject=f"{self.arm.name} on {self.asked.name}", claim=self.claim, verdict=decision.verdict,
             reason=decision.reason, score=decision.score, headline=decision.measurement.name,
             key_finding=f"{sum(good)} of {len(good)} seeds reach {self.score:g} {unit}; mean {fmean(scores):.4g}.",
             measurements=(
@@ -218,6 +225,7 @@ class Audited:
     sample: Any
     rule: Any
     options: Mapping[str, Any]
+    claim: str
 
     @property
     def controls(self) -> tuple[ControlArm, ...]:
@@ -252,7 +260,8 @@ class Audited:
         """The worst verdict over seeds."""
         records = outcomes.arm("audit")
         if not records:
-            return Finding(subject="audit", claim="", verdict=Verdict.INCONCLUSIVE, reason="no audit finished")
+            reason = "no audit finished"
+            return Finding(subject="audit", claim=self.claim, verdict=Verdict.INCONCLUSIVE, reason=reason)
         worst = max(records, key=lambda seed: Verdict(records[seed]["verdict"]).severity)
         controls = [Control.model_validate(each) for each in records[worst]["controls"]]
         verdict = Verdict(records[worst]["verdict"])
@@ -262,7 +271,7 @@ class Audited:
         measurement = Measurement.model_validate(found) if found else Measurement(
             name="seeds that pass", value=float(sum(r["verdict"] == "PASS" for r in records.values())), n=len(records))
         return Finding(
-            subject=str(records[worst]["subject"]), claim="", verdict=verdict,
+            subject=str(records[worst]["subject"]), claim=self.claim, verdict=verdict,
             reason=f"seed {worst}: {records[worst]['reason']}" if len(records) > 1 else str(records[worst]["reason"]),
             headline=measurement.name, measurements=(measurement,), controls=tuple(controls),
             varied=("initialisation",),

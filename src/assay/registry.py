@@ -7,8 +7,9 @@ import importlib.metadata
 import pkgutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from assay.errors import FOREIGN, InputError, expected, unknown
@@ -82,9 +83,8 @@ class Registry:
         """Import the built-in tracks and every ``assay.tracks`` entry point, once."""
         if not self.loaded:
             self.loaded = True
-            for module in pkgutil.iter_modules(importlib.import_module(BUILT_IN).__path__):
-                if not module.ispkg:
-                    self._import(module.name, f"{BUILT_IN}.{module.name}")
+            for module in _built_in():
+                self._import(module, f"{BUILT_IN}.{module}")
             for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
                 self._import(point.name, point.value)
         return self
@@ -135,6 +135,18 @@ class Registry:
                 message=f"tracks of '{module}' could not be loaded: {error}",
                 traceback=traceback.format_exc(),
             )
+
+
+def _built_in() -> Iterator[str]:
+    """Every module of the built-in tracks and of their rooms; what a room keeps in folders of its own is no track."""
+    house = importlib.import_module(BUILT_IN).__path__
+    for found in pkgutil.iter_modules(house):
+        if not found.ispkg:
+            yield found.name
+            continue
+        for module in pkgutil.iter_modules([str(Path(place) / found.name) for place in house]):
+            if not module.ispkg:
+                yield f"{found.name}.{module.name}"
 
 
 registry = Registry()

@@ -3,9 +3,10 @@
     .venv/bin/python tests/mutation/mutate.py                    a sample of 300, continued where it was stopped
     .venv/bin/python tests/mutation/mutate.py --room stats --sample 40 --minutes 10
 
-Results go to build/mutate/results.jsonl, one line each, keyed by the change and by the source and tests it was made
-in: the same command goes on, an edited file is tried again. Every try is a fork of one process that has imported torch
-and pytest, and nothing of the package.
+Results go to build/mutate/results.jsonl, one line each, keyed by the change and the source it was made in: the same
+command goes on, an edited file is tried again, and so is a survivor when the tests of its room are others. Every try is
+a fork of one process that has imported torch and pytest, and nothing of the package. A change is shown to those tests
+that run its line, quickest first, and to all tests of its room if these do not notice.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from touched import Recorder, tests_of
+
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "src" / "assay"
 WORK = ROOT / "build" / "mutate"
 ROOMS = {
     "stats": ("tests/unit/stats", "tests/properties"),
@@ -51,19 +56,18 @@ def main() -> int:
     done = {row["id"]: row for row in recorded()}
     ends = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     _warm()
-    for room in {path.relative_to(ROOT / "src" / "assay").parts[0] for path, index, _ in chosen
-                 if identity(path, index) not in done}:  # fmt: skip
-        if _tests_fail(place, room, options.timeout):
-            raise SystemExit(f"the tests of {room} fail without any change: nothing can be told from them")
-    for number, (path, index, told) in enumerate(chosen, 1):
-        key = identity(path, index)
-        if key in done or time.monotonic() > ends:
-            continue
-        done[key] = {"id": key, "change": told, "killed": killed(place, path, index, options.timeout)}
+    open_ = [one for one in chosen if not _settled(done.get(identity(one.path, one.index)), one.room)]
+    maps = {room: touched(place, room, options.timeout) for room in sorted({one.room for one in open_})}
+    for number, one in enumerate(open_, 1):
+        if time.monotonic() > ends:
+            break
+        row = {"id": identity(one.path, one.index), "change": one.told, "tests": tests_hash(one.room),
+               "killed": killed(place, one, maps[one.room], options.timeout)}  # fmt: skip
+        done[row["id"]] = row
         with (WORK / "results.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(done[key]) + "\n")
-        print(f"{number}/{len(chosen)} {'killed' if done[key]['killed'] else 'SURVIVED'} {told}", flush=True)
-    rows = [done[key] for path, index, _ in chosen if (key := identity(path, index)) in done]
+            file.write(json.dumps(row) + "\n")
+        print(f"{number}/{len(open_)} {'killed' if row['killed'] else 'SURVIVED'} {one.told}", flush=True)
+    rows = [done[key] for one in chosen if (key := identity(one.path, one.index)) in done]
     survivors = [row["change"] for row in rows if not row["killed"]]
     rate = 1 - len(survivors) / max(1, len(rows))
     print(f"\n{len(rows)} of {len(chosen)} tried, {rate:.0%} killed; survivors:")
@@ -71,19 +75,34 @@ def main() -> int:
     return int(rate < options.limit)
 
 
-def sample(rooms: list[str], size: int, seed: int) -> list[tuple[Path, int, str]]:
-    """File, number of the change in the file, and the change in words; the same for the same seed and sources."""
+@dataclass(frozen=True)
+class Change:
+    """A change of one line: the file, its number among the changes of the file, where it stands, and in words."""
+
+    path: Path
+    index: int
+    lines: range
+    told: str
+
+    @property
+    def room(self) -> str:
+        """The folder of the package it stands in."""
+        return self.path.relative_to(PACKAGE).parts[0]
+
+
+def sample(rooms: list[str], size: int, seed: int) -> list[Change]:
+    """Changes drawn at random; the same for the same seed and sources."""
     everything = []
     for room in rooms:
-        for path in sorted((ROOT / "src" / "assay" / room).rglob("*.py")):
+        for path in sorted((PACKAGE / room).rglob("*.py")):
             changes = enumerate(changes_of(ast.parse(path.read_text(encoding="utf-8"))))
-            everything += [(path, index, f"{path.relative_to(ROOT / 'src' / 'assay')}:{line}: {told}")
-                           for index, (_, line, told) in changes]  # fmt: skip
+            everything += [Change(path, index, lines, f"{path.relative_to(PACKAGE)}:{lines[0]}: {told}")
+                           for index, (_, lines, told) in changes]  # fmt: skip
     return random.Random(seed).sample(everything, min(size, len(everything)))
 
 
-def changes_of(tree: ast.Module) -> Iterator[tuple[ast.Module, int, str]]:
-    """The tree with one thing changed, the line and the change in words, for every thing that can be changed."""
+def changes_of(tree: ast.Module) -> Iterator[tuple[ast.Module, range, str]]:
+    """The tree with one thing changed, its lines and the change in words, for every thing that can be changed."""
     silent = {id(node) for one in ast.walk(tree) for node in _silent(one)}
     nodes = list(ast.walk(tree))
     for index, node in enumerate(nodes):
@@ -93,7 +112,12 @@ def changes_of(tree: ast.Module) -> Iterator[tuple[ast.Module, int, str]]:
             twin = copy.deepcopy(tree)
             target = list(ast.walk(twin))[index]
             variant(target)
-            yield ast.fix_missing_locations(twin), node.lineno, told
+            yield ast.fix_missing_locations(twin), _lines(node), told
+
+
+def _lines(node: ast.AST) -> range:
+    first: int = getattr(node, "lineno", 0)
+    return range(first, (getattr(node, "end_lineno", None) or first) + 1)
 
 
 def _variants(node: ast.AST) -> Iterator[tuple[Callable[[Any], object], str]]:
@@ -152,22 +176,49 @@ def prepare() -> Path:
     return place
 
 
-def killed(place: Path, path: Path, index: int, timeout: float) -> bool:
+def killed(place: Path, change: Change, found: dict[str, Any], timeout: float) -> bool:
     """Whether the tests of the room fail, or never end, with this one change."""
-    file = place / path.relative_to(ROOT)
+    file = place / change.path.relative_to(ROOT)
     before = file.read_text(encoding="utf-8")
-    changed = next(tree for number, (tree, _, _) in enumerate(changes_of(ast.parse(before))) if number == index)
+    changed = next(tree for number, (tree, _, _) in enumerate(changes_of(ast.parse(before))) if number == change.index)
     file.write_text(ast.unparse(changed), encoding="utf-8")
+    near = tests_of(found, str(change.path.relative_to(PACKAGE / change.room)), change.lines)
     try:
-        return _tests_fail(place, path.relative_to(ROOT / "src" / "assay").parts[0], timeout)
+        return (bool(near) and _tests_fail(place, near, timeout)) or _tests_fail(place, _tests(change.room), timeout)
     finally:
         file.write_text(before, encoding="utf-8")
 
 
-def _tests_fail(place: Path, room: str, timeout: float) -> bool:
+def touched(place: Path, room: str, timeout: float) -> dict[str, Any]:
+    """The tests that run each line of a room, asked once for the same sources and tests; all must pass unchanged."""
+    sources = b"".join(path.read_bytes() for path in sorted((PACKAGE / room).rglob("*.py")))
+    file = WORK / f"touched-{room}-{tests_hash(room)}-{hashlib.sha256(sources).hexdigest()[:12]}.json"
+    if not file.exists():
+        if _tests_fail(place, _tests(room), timeout):
+            raise SystemExit(f"the tests of {room} fail without any change: nothing can be told from them")
+        _tests_fail(place, _tests(room), 5 * timeout, watched=(place / "src" / "assay" / room, file))
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def tests_hash(room: str) -> str:
+    """Another text when a test of the room is another one."""
+    files = [path for part in _tests(room) for path in ([ROOT / part] if part.endswith(".py") else
+             sorted((ROOT / part).rglob("*.py")))]  # fmt: skip
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+def _tests(room: str) -> list[str]:
+    return [ALWAYS, *ROOMS[room]]
+
+
+def _settled(row: dict[str, Any] | None, room: str) -> bool:
+    return row is not None and (row["killed"] or row["tests"] == tests_hash(room))
+
+
+def _tests_fail(place: Path, tests: list[str], timeout: float, watched: tuple[Path, Path] | None = None) -> bool:
     child = os.fork()
     if child == 0:
-        _run_tests(place, [ALWAYS, *ROOMS[room]])
+        _run_tests(place, tests, watched)
     ends = time.monotonic() + timeout
     while time.monotonic() < ends:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -179,7 +230,7 @@ def _tests_fail(place: Path, room: str, timeout: float) -> bool:
     return True
 
 
-def _run_tests(place: Path, tests: list[str]) -> None:
+def _run_tests(place: Path, tests: list[str], watched: tuple[Path, Path] | None) -> None:
     code = 1
     try:
         os.setsid()
@@ -192,15 +243,20 @@ def _run_tests(place: Path, tests: list[str]) -> None:
         sys.path[:] = [str(place / "src"), *(part for part in sys.path if part != str(ROOT / "src"))]
         import pytest
 
-        there = [one for one in tests if Path(one).exists()]
-        code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not ray", *there]))
+        there = [one for one in tests if Path(one.partition("::")[0]).exists()]
+        options = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not ray"]
+        if watched is None:
+            code = int(pytest.main(["-x", *options, *there]))
+        else:
+            recorder = Recorder(watched[0])
+            pytest.main([*options, *there], plugins=[recorder])
+            watched[1].write_text(json.dumps(recorder.record()), encoding="utf-8")
     finally:
         os._exit(code)
 
 
 def _warm() -> None:
-    """What every try needs and no change can touch."""
-    import hypothesis  # noqa: F401
+    """What every try needs and no change can touch; hypothesis is left to pytest, which rewrites it on import."""
     import pytest  # noqa: F401
     import scipy.special
     import scipy.stats  # noqa: F401

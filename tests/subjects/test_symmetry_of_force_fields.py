@@ -93,6 +93,28 @@ def test_pyg_graphs_are_taken_as_they_are() -> None:
     assert sym.molecule(schnet, graphs, **QUICK).verdict is Verdict.FAIL
 
 
+class DensePairs(nn.Module):
+    """Pair energies of molecules laid out side by side, for which PyG wants the atoms of a molecule together."""
+
+    def __init__(self, field: float) -> None:
+        super().__init__()
+        self.field, self.mix = field, nn.Linear(1, 4)
+
+    def forward(self, graphs: Any) -> dict[str, Tensor]:
+        pos, there = needs("torch_geometric.utils").to_dense_batch(graphs.pos, graphs.batch)
+        gaps = (pos[:, :, None] - pos[:, None]).norm(dim=-1, keepdim=True)
+        pairs = torch.tanh(self.mix(torch.exp(-gaps))) * (there[:, :, None] & there[:, None]).unsqueeze(-1)
+        return {"energy": pairs.sum((1, 2, 3)) + self.field * (pos[..., 0] * there).sum(1)}
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_a_pyg_batch_is_taken_apart_into_its_molecules(planted: bool) -> None:
+    data = needs("torch_geometric.data")
+    several = [data.Data(z=NUMBERS[:count], pos=places(count)[:count]) for count in (4, 6, 5)]
+    finding = sym.molecule(DensePairs(0.1 if planted else 0.0), data.Batch.from_data_list(several), **QUICK)
+    (falls if planted else holds)(finding)
+
+
 class Pairs(nn.Module):
     """All pairs and their distances; ``stretch`` measures one axis longer."""
 

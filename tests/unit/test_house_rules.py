@@ -46,6 +46,34 @@ def test_nothing_is_left_for_later_and_nothing_is_unpickled(path: Path) -> None:
     assert "torch.manual_seed(" not in text, "seeds are arguments; the global generator is never touched"
 
 
+MEANT_TWICE = {"AssayCallback"}
+"""One name on purpose: a callback for Lightning and one for transformers, each imported from its module."""
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT / "src")))
+    assert {name: found for name, found in places.items() if len(found) > 1 and name not in MEANT_TWICE} == {}
+
+
+def test_a_room_holds_no_more_modules_than_a_reader_can_survey() -> None:
+    rooms = {path.parent for path in SOURCES}
+    assert {str(room): n for room in rooms if (n := len(list(room.glob("*.py")))) > 22} == {}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_a_finding_is_born_with_its_claim(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Finding":
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            claim = given.get("claim")
+            assert None in given or claim is not None, f"line {node.lineno}: a finding without a claim"
+            assert not (isinstance(claim, ast.Constant) and not claim.value), f"line {node.lineno}: an empty claim"
+
+
 def test_every_module_can_be_imported() -> None:
     assert all(importlib.import_module(name).__doc__ for name in MODULES)
 

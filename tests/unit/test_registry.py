@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,23 @@ def test_a_broken_plugin_is_kept_as_a_failure(tmp_path: Path, monkeypatch: pytes
 def test_a_timeout_that_never_comes_is_refused(fresh: Registry, timeout: float) -> None:
     with pytest.raises(InputError, match="a finite timeout > 0"):
         track(5, "five", claim="five is odd", timeout=timeout)(a_body())
+
+
+def test_a_claim_is_found_in_its_room_and_a_room_that_cannot_be_imported_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = tmp_path / "assay_house_of_claims"
+    for room in ("sound", "sound/helpers", "broken"):
+        (house / room).mkdir(parents=True, exist_ok=True)
+        (house / room / "__init__.py").write_text("raise RuntimeError('planted')\n" if room == "broken" else "")
+    (house / "__init__.py").write_text("")
+    for file in ("loose.py", "sound/claim.py", "sound/helpers/no_claim.py", "broken/claim.py"):
+        (house / file).write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("assay.registry.BUILT_IN", "assay_house_of_claims")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])
+    found = Registry().load()
+    assert set(found.broken) == {"broken.claim"} and "planted" in found.broken["broken.claim"].message
+    loaded = {name for name in sys.modules if name.startswith("assay_house_of_claims.")}
+    assert {f"assay_house_of_claims.{one}" for one in ("loose", "sound.claim")} <= loaded
+    assert "assay_house_of_claims.sound.helpers.no_claim" not in loaded

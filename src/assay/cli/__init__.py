@@ -1,5 +1,8 @@
 """The command line: one file per command, each the same call as in Python with the same names and defaults.
 
+Rooms as in ``assay --help``: ``claims/``, ``audits/``, ``learning/``, ``reading/``; ``typed/`` understands what was
+typed, ``terminal/`` is all that is seen, ``session`` and ``finish`` begin and end what several commands do.
+
 Nothing here imports torch before a command that needs it runs, so ``assay --help`` answers at once.
 """
 
@@ -25,8 +28,8 @@ def main() -> None:
     here; an interruption is 130 (by SIGTERM 143, by SIGHUP 129), and output that nobody reads any more is 141, as
     shells have it.
     """
-    from assay.cli import common, standing
     from assay.cli.root import Interrupted, NobodyReads
+    from assay.cli.terminal import common, standing
     from assay.errors import AssayError
 
     standing.prepare()
@@ -52,7 +55,7 @@ def main() -> None:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-    from assay.cli.common import clean
+    from assay.cli.terminal.common import clean
 
     sys.stderr.write(f"{_wrapped(clean(message))}\n")
     raise SystemExit(code) from None
@@ -73,36 +76,18 @@ def _wrapped(message: str) -> str:
 def _app() -> typer.Typer:
     import typer
 
-    from assay.cli import (
-        audit_credit,
-        audit_dependence,
-        audit_equilibrium,
-        audit_run,
-        audit_same,
-        audit_symmetry,
-        bench,
-        compare,
-        compare_evals,
-        data,
-        describe,
-        init,
-        plan,
-        report,
-        reproduce,
-        selftest,
-        tracks,
-        tune,
-        verify,
-        view,
-    )
-    from assay.cli.flags import Command, Group
-    from assay.cli.many import ManyValues
-    from assay.cli.older import VerifyCommand
+    from assay.cli.audits import credit, dependence, equilibrium, same, symmetry
+    from assay.cli.claims import describe, init, plan, selftest, tracks, verify
+    from assay.cli.learning import bench, data, reproduce, tune
+    from assay.cli.reading import audit_run, compare, compare_evals, report, view
     from assay.cli.root import Commands, root_options
+    from assay.cli.typed.flags import Command, CommandGroup
+    from assay.cli.typed.many import ManyValues
+    from assay.cli.typed.older import VerifyCommand
 
     def group(text: str) -> typer.Typer:
         return typer.Typer(
-            cls=Group,
+            cls=CommandGroup,
             help=text,
             no_args_is_help=True,
             add_completion=False,
@@ -139,14 +124,14 @@ def _app() -> typer.Typer:
     app.add_typer(data.data_app, name="data", rich_help_panel=rules)
     audit = group("Audit your own model: symmetry, same, dependence, credit, gradient, inference, stability, memory, "
                   "kernel.")
-    audit.command("symmetry", cls=Command)(audit_symmetry.audit_symmetry)
-    audit.command("same", cls=Command)(audit_same.audit_same)
-    audit.command("dependence", cls=Command)(audit_dependence.audit_dependence)
-    audit.command("credit", cls=Command)(audit_credit.audit_credit)
-    audit.command("gradient", cls=Command)(audit_equilibrium.audit_gradient)
-    audit.command("inference", cls=Command)(audit_equilibrium.audit_inference)
-    audit.command("stability", cls=Command)(audit_equilibrium.audit_stability)
-    audit.command("memory", cls=Command)(audit_equilibrium.audit_memory)
-    audit.command("kernel", cls=Command)(audit_equilibrium.audit_kernel)
+    audit.command("symmetry", cls=Command)(symmetry.audit_symmetry)
+    audit.command("same", cls=Command)(same.audit_same)
+    audit.command("dependence", cls=Command)(dependence.audit_dependence)
+    audit.command("credit", cls=Command)(credit.audit_credit)
+    audit.command("gradient", cls=Command)(equilibrium.audit_gradient)
+    audit.command("inference", cls=Command)(equilibrium.audit_inference)
+    audit.command("stability", cls=Command)(equilibrium.audit_stability)
+    audit.command("memory", cls=Command)(equilibrium.audit_memory)
+    audit.command("kernel", cls=Command)(equilibrium.audit_kernel)
     app.add_typer(audit, name="audit", rich_help_panel="Audit your own model")
     return app

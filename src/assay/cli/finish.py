@@ -36,7 +36,7 @@ def rerun(audit: str, subject: str, **options: object) -> str:
 
 def finish(finding: Finding, out: Path | None) -> NoReturn:
     """Print the finding, write its report to ``out`` (a folder, or a file by its ending), leave with its exit code."""
-    from assay.cli.voice import say_finding
+    from assay.cli.terminal.voice import say_finding
 
     page = None
     if out is not None:

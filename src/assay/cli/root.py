@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from assay.cli.flags import Group
-from assay.cli.older import spelt_out
+from assay.cli.typed.flags import CommandGroup
+from assay.cli.typed.older import spelt_out
 
 
 class Interrupted(Exception):
@@ -18,7 +18,7 @@ class NobodyReads(Exception):
     """The reader of our output has gone; the framework would end with 1, which means FAIL here."""
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """All commands; hands interruptions and broken pipes to ``assay.cli.main`` under names the framework ignores."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

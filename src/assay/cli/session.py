@@ -43,8 +43,8 @@ class Session:
 @contextmanager
 def session(*, modules: Iterable[str] = (), grouping: bool = True, out: Path | None, **flags: Any) -> Iterator[Session]:
     """A session with live progress; ``modules`` are the user's, which must travel to a cluster, ``flags`` settings."""
-    from assay.cli.common import settings
-    from assay.cli.progress import watch
+    from assay.cli.terminal.common import settings
+    from assay.cli.terminal.progress import watch
     from assay.engine import Store, choose_executor
     from assay.studies.study import DEFAULT_ROOT, Place, command_line
 
@@ -60,7 +60,7 @@ def session(*, modules: Iterable[str] = (), grouping: bool = True, out: Path | N
 
 def finish(run: Run, folder: Path) -> NoReturn:
     """Write the report, print the summary, exit with the code of the verdict."""
-    from assay.cli.voice import say_run
+    from assay.cli.terminal.voice import say_run
     from assay.reports import save_report
 
     save_report(run, folder)

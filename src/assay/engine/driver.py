@@ -44,11 +44,11 @@ def execute(
     """
     costs = store.costs()
     with store.claims() as claims:
-        plan = _Plan(cells, store, claims, costs, notify, executor.places, grouping)
+        plan = _Plan(cells, store, claims, costs=costs, notify=notify, places=executor.places, grouping=grouping)
         try:
             yield from plan.fill()
             while plan.unfinished:
-                yield from _run_waiting(plan, store, claims, costs, executor)
+                yield from _run_waiting(plan, store, claims, costs=costs, executor=executor)
                 yield from plan.look_elsewhere()
         finally:
             with contextlib.suppress(AssayError, OSError):  # estimates are not worth an error
@@ -57,7 +57,7 @@ def execute(
 
 
 def _run_waiting(
-    plan: _Plan, store: Store, claims: Claims, costs: CostModel, executor: Executor
+    plan: _Plan, store: Store, claims: Claims, *, costs: CostModel, executor: Executor
 ) -> Iterator[CellResult]:
     """Run what this driver can claim, writing each batch before it is reported."""
     stream = executor.run(plan.claimed(), notify=plan.tell)
@@ -97,7 +97,7 @@ class _Plan:
     """The cells asked for: still to be looked at, waiting here (in pieces of work), or claimed by another driver."""
 
     def __init__(
-        self, cells: Iterable[Cell], store: Store, claims: Claims, costs: CostModel,
+        self, cells: Iterable[Cell], store: Store, claims: Claims, *, costs: CostModel,
         notify: Callable[[CellEvent], None], places: Callable[[], int], grouping: bool,
     ) -> None:
         self._ahead = iter(cells)

@@ -29,8 +29,9 @@ from assay.learning.stacked import (
 )
 from assay.learning.training import (
     NOT_LOOKED,
+    Callback,
+    EpochTotals,
     OptimiserFactory,
-    Progress,
     Schedule,
     TrainResult,
     check_settings,
@@ -68,14 +69,15 @@ def train_many(
     models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, *, seeds: Sequence[int], epochs: int,
     batch_size: int = 32, optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3,
     schedule: Schedule = "cosine", warmup: float = 0.0, input_noise: float = 0.0, test: bool = True,
-    side_by_side: bool | None = None, device: str | None = None,
+    side_by_side: bool | None = None, device: str | None = None, callbacks: Sequence[Callback] = (),
 ) -> tuple[TrainResult, ...]:
     """Each model trained in place on its task under its seed, as ``train`` would do it; one result per seed.
 
-    ``side_by_side`` is decided by the library when None: narrow layered networks under backprop, or EqProp with a fixed
-    number of sweeps, are stacked if a first step gives each network the very bits it would get alone. True insists,
-    also where numbers agree up to rounding only, and is an error where stacking is impossible. If any network diverges
-    the stack is given up and all are trained one by one, so that each gets its own verdict.
+    ``callbacks`` are told of every model's epochs. ``side_by_side`` is decided by the library when None: narrow layered
+    networks under backprop, or EqProp with a fixed number of sweeps, are stacked if a first step gives each network
+    the very bits it would get alone. True insists, also where numbers agree up to rounding only, and is an error where
+    stacking is impossible. If any network diverges the stack is given up and all are trained one by one, so that each
+    gets its own verdict.
     """
     if not len(models) == len(tasks) == len(seeds) > 0:
         raise expected("as many models as tasks and seeds, at least one",
@@ -88,7 +90,7 @@ def train_many(
     wanted = side_by_side if side_by_side is not None else not reason and _pays(models, tasks, rule, settings)
     if wanted and not reason:
         before = [copy.deepcopy(model.state_dict()) for model in models]
-        results = _side_by_side(models, tasks, rule, seeds, settings)
+        results = _side_by_side(models, tasks, rule, seeds=seeds, settings=settings, callbacks=callbacks)
         if results is not None:
             return results
         for model, state in zip(models, before, strict=True):
@@ -96,7 +98,7 @@ def train_many(
     return tuple(
         train(model, task, rule, epochs=epochs, seed=seed, batch_size=batch_size, optimiser=optimiser,
               learning_rate=learning_rate, schedule=schedule, warmup=warmup, input_noise=input_noise, test=test,
-              device=device)
+              device=device, callbacks=callbacks)
         for model, task, seed in zip(models, tasks, seeds, strict=True)
     )
 
@@ -126,7 +128,8 @@ def _pays(
 
 
 def _side_by_side(
-    models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, seeds: Sequence[int], settings: _Settings
+    models: Sequence[nn.Module], tasks: Sequence[Task], rule: Rule, *, seeds: Sequence[int], settings: _Settings,
+    callbacks: Sequence[Callback],
 ) -> tuple[TrainResult, ...] | None:
     """One result per network, or None as soon as one of them diverges."""
     for task in tasks:
@@ -144,13 +147,13 @@ def _side_by_side(
     began, histories = time.perf_counter(), [[] for _ in seeds]  # type: ignore[var-annotated]
     for number in range(1, settings.epochs + 1):
         started = time.perf_counter()
-        progress = [Progress() for _ in seeds]
+        progress = [EpochTotals() for _ in seeds]
         order = torch.stack([torch.randperm(rows, generator=generator) for generator in orders])
         for chosen in torch.split(order, settings.batch_size, dim=1):
             x = torch.stack([noisy(task.train.x[i], settings.input_noise, noise)
                              for task, i, noise in zip(tasks, chosen, noises, strict=True)])
             y = torch.stack([task.train.y[i] for task, i in zip(tasks, chosen, strict=True)])
-            stepped = step_stacked(rule, models[0], stacked, x, y)
+            stepped = step_stacked(rule, models[0], stacked, x=x, y=y)
             if not _sound(stepped):
                 return None
             _note(stepped, progress)
@@ -163,6 +166,8 @@ def _side_by_side(
             held = evaluate(model, task.validation)
             seconds = (time.perf_counter() - started) / len(seeds)
             histories[index].append(progress[index].epoch(number, held, seconds))
+            for callback in callbacks:
+                callback(histories[index][-1], model)
     elapsed = (time.perf_counter() - began) / len(seeds)
     results = []
     for model, task, seed, history in zip(models, tasks, seeds, histories, strict=True):
@@ -179,7 +184,7 @@ def _sound(stepped: Stepped) -> bool:
     return Status.DIVERGED not in stepped.statuses and all(math.isfinite(loss) for loss in stepped.losses)
 
 
-def _note(stepped: Stepped, progress: Sequence[Progress]) -> None:
+def _note(stepped: Stepped, progress: Sequence[EpochTotals]) -> None:
     for one, loss in zip(progress, stepped.losses, strict=True):
         one.losses.append(loss)
     for one, residual, status in zip(progress, stepped.residuals, stepped.statuses, strict=False):

@@ -91,7 +91,7 @@ def stack_parameters(models: Sequence[nn.Module]) -> list[nn.Parameter]:
     ]
 
 
-def step_stacked(rule: Rule, like: nn.Module, stacked: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> Stepped:
+def step_stacked(rule: Rule, like: nn.Module, stacked: Sequence[nn.Parameter], *, x: Tensor, y: Tensor) -> Stepped:
     """Fill ``.grad`` of the stacked parameters from x (networks, rows, inputs) and y (networks, rows).
 
     ``like`` is any of the networks; only its shape is used.
@@ -99,7 +99,7 @@ def step_stacked(rule: Rule, like: nn.Module, stacked: Sequence[nn.Parameter], x
     for parameter in stacked:
         parameter.grad = None
     if isinstance(rule, EqProp) and isinstance(like, Stackable):
-        return _equilibrium(rule, like.as_layers(), stacked, x, y)
+        return _equilibrium(rule, like.as_layers(), stacked, x=x, y=y)
     assert isinstance(like, nn.Sequential)
     return _backprop(like, stacked, x, y)
 
@@ -128,7 +128,7 @@ def same_bits(
         opt = optimiser([parameter for parameter in stacked if parameter.requires_grad])
         x = torch.stack([task.train.x[:size] for task in tasks])
         y = torch.stack([task.train.y[:size] for task in tasks])
-        together = step_stacked(its_rule, alone[0], stacked, x, y)
+        together = step_stacked(its_rule, alone[0], stacked, x=x, y=y)
         opt.step()
         for index, (model, task) in enumerate(zip(alone, tasks, strict=True)):
             own = optimiser([parameter for parameter in model.parameters() if parameter.requires_grad])
@@ -157,7 +157,7 @@ def _same(model: nn.Module, stacked: Sequence[nn.Parameter], index: int) -> bool
     return True
 
 
-def _equilibrium(rule: EqProp, shape: Layers, stacked: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> Stepped:
+def _equilibrium(rule: EqProp, shape: Layers, stacked: Sequence[nn.Parameter], *, x: Tensor, y: Tensor) -> Stepped:
     pairs = [(w.detach(), b.detach().unsqueeze(1)) for w, b in zip(stacked[::2], stacked[1::2], strict=True)]
     readout = pairs.pop() if shape.readout is not None else None
     layers = Layers([w for w, _ in pairs], [b for _, b in pairs], readout, shape.gamma, shape.activation)

@@ -48,6 +48,10 @@ class Epoch:
     """The first complaint of the rule in this epoch (a signal lost, a relaxation not at rest), or None."""
 
 
+Callback = Callable[[Epoch, nn.Module], None]
+"""What is told of every epoch, with the model as it is then."""
+
+
 @dataclass(frozen=True)
 class TrainResult:
     """How training went. ``diverged`` says why it stopped early, or is None; scores are of the final parameters.
@@ -95,7 +99,7 @@ def train(
     model: Any, task: Any, rule: Any = "backprop", *, epochs: int, seed: int, batch_size: int = 32,
     optimiser: OptimiserFactory | None = None, learning_rate: float = 2e-3, schedule: Schedule = "cosine",
     warmup: float = 0.0, input_noise: float = 0.0, augment: Augmentation | None = None, clip_norm: float | None = None,
-    callbacks: Sequence[Callable[[Epoch, nn.Module], None]] = (), validation: bool = True, test: bool = True,
+    callbacks: Sequence[Callback] = (), validation: bool = True, test: bool = True,
     device: str | None = None,
 ) -> TrainResult:
     """``model`` trained in place on ``task`` with ``rule``, and its score on the validation and test parts.
@@ -132,7 +136,7 @@ def train(
     for number in range(1, epochs + 1):
         started = time.perf_counter()
         model.train()
-        progress = Progress()
+        progress = EpochTotals()
         for rows in torch.split(torch.randperm(len(data["train"]), generator=order), batch_size):
             here = rows.to(place)
             x = noisy(data["train"].x[here], input_noise, noise)
@@ -206,7 +210,7 @@ def scale_of(task: Task) -> float:
     return float(getattr(task, "target_scale", 1.0))
 
 
-class Progress:
+class EpochTotals:
     """Running totals of an epoch."""
 
     def __init__(self) -> None:
@@ -266,7 +270,7 @@ class Complaining(Protocol):
 
 
 def _step(
-    model: nn.Module, rule: Any, *, opt: Optimizer | None, x: Tensor, y: Tensor, progress: Progress,
+    model: nn.Module, rule: Any, *, opt: Optimizer | None, x: Tensor, y: Tensor, progress: EpochTotals,
     clip_norm: float | None,
 ) -> str | None:
     """None after one step, or the reason why there was none."""

@@ -146,7 +146,7 @@ def _record_calls(model: nn.Module, x: Tensor) -> list[_Call]:
 
 
 def _found(model: nn.Module, x: Tensor, calls: list[_Call]) -> tuple[list[_Call], str, bool]:
-    """The residual blocks by structure, unless a chain of one class holds clearly more of the parameters."""
+    """The residual blocks by structure, unless a chain of one class around other things holds clearly more."""
     from assay.probe.residual import residual_modules
 
     names = residual_modules(model, x)
@@ -160,8 +160,11 @@ def _found(model: nn.Module, x: Tensor, calls: list[_Call]) -> tuple[list[_Call]
         if not group:
             raise
     same = [call.name for call in chain] == [call.name for call in group]
-    repeated = how.startswith("class ")
-    if not group or same or (repeated and sum(_size(call.module) for call in chain) / total > share + 0.1):
+    clearly_more = how.startswith("class ") and sum(_size(call.module) for call in chain) / total > share + 0.1
+    # Stages hold more than their blocks (what changes the shape between them); the blocks are their finer reading.
+    inside = share > 0.5 and all(any(outer.begin < call.begin and call.end < outer.end for outer in chain)
+                                 for call in group)
+    if not group or same or (clearly_more and not inside):
         return chain, how, False
     classes = ", ".join(dict.fromkeys(type(call.module).__name__ for call in group))
     return group, f"residual by structure ({classes}), {share:.0%} of the parameters", True

@@ -85,6 +85,13 @@ def untouched_random_state() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def own_autograd() -> Iterator[None]:
+    """Autograd as an audit needs it, whatever the caller has switched off around it (no_grad, inference_mode)."""
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        yield
+
+
+@contextlib.contextmanager
 def room_to_compile() -> Iterator[None]:
     """Lets a compiled model be compiled for every shape it is asked with.
 

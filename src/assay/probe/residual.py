@@ -1,7 +1,8 @@
 """Residual blocks by structure: modules around a skip addition in the autograd graph, whatever their class or shape.
 
 An addition is a skip addition of a module when both of its terms were computed from the module's input, one of them by
-more products with weights than the other, and the shorter one by at most one (a projection where the shape changes).
+more products with weights than the other, and the shorter one by at most one (a projection where the shape changes,
+which is not on the longer way: a stage that first changes the shape for its block does not add to its own input).
 Gates of a recurrent cell add two terms of equal length, a bias does not come from the input: neither is a skip.
 """
 
@@ -32,11 +33,14 @@ def residual_modules(model: nn.Module, x: Tensor) -> list[str]:
     residual = [call for call in found if graph.adds_to_input(call.start, call.end_node)]
     holds = {id(call): [inner for inner in residual if call.began < inner.began and inner.ended < call.ended]
              for call in residual}
-    blocks = [call for call in residual if len(_outermost(holds[id(call)])) < 2]
-    return [call.name for call in _outermost(blocks)]
+    blocks = _outermost([call for call in residual if len(_outermost(holds[id(call)])) < 2])
+    classes = {type(call.module) for call in blocks}
+    # A stage that holds a single block is still a stage: its block has the class of the others.
+    inner = {id(call): [one for one in _outermost(holds[id(call)]) if type(one.module) in classes] for call in blocks}
+    return [(inner[id(call)] or [call])[0].name for call in blocks]
 
 
-class _Call:
+class _NodeCall:
     """One call of a module: when it ran, and the graph nodes of its first tensor in and out."""
 
     def __init__(self, name: str, module: nn.Module, began: int, start: Any) -> None:
@@ -47,23 +51,23 @@ class _Call:
         self.kept: Tensor | None = None
 
 
-def _outermost(calls: list[_Call]) -> list[_Call]:
+def _outermost(calls: list[_NodeCall]) -> list[_NodeCall]:
     return [call for call in calls
             if not any(other.began < call.began and call.ended < other.ended for other in calls)]
 
 
-def _record(model: nn.Module, x: Tensor) -> list[_Call]:
+def _record(model: nn.Module, x: Tensor) -> list[_NodeCall]:
     """Every module call of a forward pass with gradients, in evaluation mode; the model is left as it was."""
     from assay.probe.blocks import evaluating, first_tensor
 
-    calls: list[_Call] = []
-    waiting: dict[int, list[_Call]] = {}
+    calls: list[_NodeCall] = []
+    waiting: dict[int, list[_NodeCall]] = {}
     clock = iter(range(10**9))
     handles = []
 
     def begin(name: str, module: nn.Module, given: Any) -> None:
         tensor = first_tensor(given)
-        call = _Call(name, module, next(clock), None if tensor is None else _node(tensor))
+        call = _NodeCall(name, module, next(clock), None if tensor is None else _node(tensor))
         calls.append(call)
         waiting.setdefault(id(module), []).append(call)
 
@@ -159,6 +163,19 @@ class _Reach:
             terms = self.below[i]
             if type(self.order[i]).__name__.startswith("Add") and len(terms) == 2 and all(t in products for t in terms):
                 short, long = sorted(products[t] for t in terms)
-                if short <= 1 and long > short:
+                if short <= 1 and long > short and not (short and self._passes_one_product(first, i, products)):
                     return True
+        return False
+
+    def _passes_one_product(self, first: int, last: int, products: dict[int, int]) -> bool:
+        """Whether all ways lead through the same first product: then the skip begins behind it, not at ``first``."""
+        gates = [i for i, count in products.items()
+                 if count == 1 and i <= last and any(self.weight[b] for b in self.below[i])]
+        for gate in gates:
+            reached = {first}
+            for i in range(first + 1, last + 1):
+                if i != gate and i in products and any(b in reached for b in self.below[i]):
+                    reached.add(i)
+            if last not in reached:
+                return True
         return False

@@ -53,6 +53,8 @@ class Probe:
     high_problem: str = ""
     output_names: list[str] = field(default_factory=list)
     needs_grad: bool = False
+    makes_graphs: bool = False
+    """Its modules build a graph while it is only asked for values: it may return slopes (forces of an energy)."""
     row_bytes: int = 1
     """The largest activation per row."""
     trace_bytes: int = 1
@@ -138,6 +140,10 @@ def check_module(model: nn.Module) -> None:
     """InputError for anything but a Module."""
     if not isinstance(model, nn.Module):
         raise expected("a torch.nn.Module", given=type(model).__name__, do="wrap a function in a small Module")
+    lazy = [name for name, one in model.named_parameters() if isinstance(one, nn.parameter.UninitializedParameter)]
+    if lazy:
+        given = f"{', '.join(lazy[:3])} of a lazy module, not made yet"
+        raise expected("a model with weights", given=given, do="call the model once with an example input")
 
 
 def copies(model: nn.Module, template: Any, cases: list[Leaves]) -> dict[str, Any]:
@@ -173,10 +179,15 @@ def drawn(sample: Any, inputs: int, seed: int) -> tuple[Any, list[Leaves]]:
 def check_inputs(case: Leaves, names: list[str]) -> None:
     """InputError unless there are tensors, none of them empty and all of them finite."""
     if not any(isinstance(leaf, Tensor) for leaf in case):
-        raise expected("inputs that hold tensors", given=", ".join(type(leaf).__name__ for leaf in case))
+        given = ", ".join(type(leaf).__name__ for leaf in case)
+        raise expected("inputs that hold tensors", given=given, do="torch.as_tensor makes one of an array")
     for leaf, name in zip(case, names, strict=True):
         if not isinstance(leaf, Tensor):
             continue
+        if leaf.layout is not torch.strided or leaf.is_nested:
+            kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
+            raise expected("dense tensors, which can be moved and compared", given=f"{name or 'an input'}: {kind}",
+                           do="give it dense and make the sparse one in call=(model, inputs) -> outputs")
         if leaf.numel() == 0:
             raise expected("inputs with at least one entry", given=f"{name or 'input'} of shape {tuple(leaf.shape)}")
         if leaf.is_floating_point() and not bool(torch.isfinite(leaf).all()):
@@ -228,11 +239,13 @@ def _explained(probe: Probe) -> Any:
 
 def _learn_outputs(probe: Probe) -> Any:
     largest = total = 1
+    graphs = False
 
     def see(name: str) -> Hook:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            nonlocal largest, total
+            nonlocal largest, total, graphs
             for y in tree.tensors(output):
+                graphs = graphs or y.requires_grad
                 largest, total = max(largest, y.numel() * y.element_size()), total + 8 * y.numel()
 
         return hook
@@ -243,6 +256,7 @@ def _learn_outputs(probe: Probe) -> Any:
     result = tree.map_tensors(result, Tensor.detach)
     probe.output_names = [name or "output" for name, leaf in tree.leaves(result) if isinstance(leaf, Tensor)]
     rows = max(1, probe.first_axis(probe.cases[0]))
+    probe.makes_graphs = graphs
     probe.row_bytes, probe.trace_bytes = max(1, largest // rows), max(1, total // rows)
     return result
 

@@ -46,7 +46,7 @@ def compare_html(runs: Sequence[Run], *, back: str = "") -> str:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _ComparedRow:
     verdicts: tuple[Verdict | None, ...]
     last: ClaimChange
 
@@ -74,7 +74,7 @@ class _Fact:
     cells: tuple[str, ...]
 
 
-def _rows(comparisons: Sequence[Comparison]) -> list[_Row]:
+def _rows(comparisons: Sequence[Comparison]) -> list[_ComparedRow]:
     by_key = [{claim.key: claim for claim in comparison.claims} for comparison in comparisons]
     keys = dict.fromkeys(key for claims in reversed(by_key) for key in claims)
     rows = []
@@ -83,7 +83,7 @@ def _rows(comparisons: Sequence[Comparison]) -> list[_Row]:
         some = next(claim for claim in known if claim is not None)
         # A claim that neither the first nor the last run examined was added and dropped in between.
         last = known[-1] or some.model_copy(update={"after": None})
-        rows.append(_Row((some.before, *(claim.after if claim else None for claim in known)), last))
+        rows.append(_ComparedRow((some.before, *(claim.after if claim else None for claim in known)), last))
     return sorted(rows, key=lambda row: (not row.last.regression, row.last.change == "same"))
 
 

@@ -15,7 +15,7 @@ _OPEN = (Verdict.INCONCLUSIVE, Verdict.PARTIAL)
 
 
 @dataclass(frozen=True)
-class Step:
+class NextStep:
     """A command to paste, why, and how long it will take by what the run itself took (None: not known)."""
 
     why: str
@@ -23,7 +23,7 @@ class Step:
     seconds: float | None = None
 
 
-def next_steps(run: Run) -> tuple[Step, ...]:
+def next_steps(run: Run) -> tuple[NextStep, ...]:
     """At most one step for what is undecided and one for what crashed; nothing for a run that answered everything."""
     steps = []
     undecided = [f for f in run.findings if f.verdict in _OPEN and f.seeds]
@@ -31,7 +31,7 @@ def next_steps(run: Run) -> tuple[Step, ...]:
     if run.kind == "verify" and undecided and budget and all(f.number is not None for f in undecided):
         numbers = " ".join(str(f.number) for f in undecided)
         steps.append(
-            Step(
+            NextStep(
                 f"Undecided: {_listed(undecided)}.",
                 f"assay verify {numbers} --budget {budget}",
                 _cost(undecided, SEEDS[budget], run.environment.cores),
@@ -40,11 +40,12 @@ def next_steps(run: Run) -> tuple[Step, ...]:
     elif undecided and run.kind == "bench" and "--seeds" in undecided[0].rerun:
         steps.append(_more_of_a_benchmark(undecided))
     elif undecided and len(undecided) == 1 and undecided[0].rerun and run.kind != "verify":
-        steps.append(Step("Undecided: the same command with more seeds or inputs may decide it.", undecided[0].rerun))
+        told = "Undecided: the same command with more seeds or inputs may decide it."
+        steps.append(NextStep(told, undecided[0].rerun))
     crashed = [f for f in run.findings if f.verdict is Verdict.ERROR]
     if crashed and run.command:
         steps.append(
-            Step(
+            NextStep(
                 f"Could not be measured: {_listed(crashed)}. What finished is kept; the same command "
                 "runs only the rest.",
                 run.command,
@@ -53,13 +54,13 @@ def next_steps(run: Run) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _more_of_a_benchmark(undecided: Sequence[Finding]) -> Step:
+def _more_of_a_benchmark(undecided: Sequence[Finding]) -> NextStep:
     """One command for every undecided task of a benchmark: their own commands differ in the task alone."""
     tail = undecided[0].rerun.partition(" --")[2]
     same = [f for f in undecided if f.rerun.partition(" --")[2] == tail]
     tasks = dict.fromkeys(f.rerun.partition(" --")[0].removeprefix("assay bench ") for f in same)
     command = _more_seeds(f"assay bench {' '.join(tasks)} --{tail}")
-    return Step(f"Undecided: {_listed(same)}. More seeds may decide.", command)
+    return NextStep(f"Undecided: {_listed(same)}. More seeds may decide.", command)
 
 
 def _more_seeds(command: str) -> str:

@@ -47,7 +47,7 @@ def response(
     """
     scale = max(scale, LEAST_SCALE)
     if unit.name == "identity":
-        return _Linear()
+        return _LinearResponse()
     if unit.sigmoid is not None:
         p, q, _, t = unit.sigmoid
         middle = states if (p, t) == (2.0, -1.0) else (states - t).mul_(2 / p).sub_(1)
@@ -73,7 +73,7 @@ def response(
 
 
 @final
-class _Linear(Response):
+class _LinearResponse(Response):
     def __call__(self, force: Tensor) -> Tensor:
         return force
 

@@ -59,13 +59,13 @@ def power_again(measurement: Measurement | None) -> float | None:
     truth = 0.0 if low < 0.0 < high else measurement.value
     values = [value for value in measurement.values if math.isfinite(value)]
     if interval.method == "paired t" and len(values) >= 2 and not spreadless(values):
-        return _student(values, low, high, truth, level)
+        return _student(values, low, high, truth=truth, level=level)
     if interval.high <= interval.low:
         return None
     return _around(interval, measurement.value, low=low, high=high, truth=truth, level=level)
 
 
-def _student(values: list[float], low: float, high: float, truth: float, level: float) -> float | None:
+def _student(values: list[float], low: float, high: float, *, truth: float, level: float) -> float | None:
     spread, n = deviation(values), len(values)
     if math.isfinite(low) and math.isfinite(high):
         return power((high - low) / 2, spread, n, gap=truth - (low + high) / 2, alpha=level)

@@ -44,7 +44,7 @@ def constrained(
     if lowers and uppers and not any(map(math.isnan, [*lowers, *uppers])):
         method = "attacked lower, certified upper bound"
         interval = Interval(low=max(lowers), high=max(uppers), confidence=1.0, method=method)
-    verdict, reason = _judge_bounds(lowers, uppers, limit, rounding, unit)
+    verdict, reason = _judge_bounds(lowers, uppers, limit, rounding=rounding, unit=unit)
     measurement = Measurement(
         name=name,
         value=max(lowers if verdict is Verdict.FAIL else uppers or lowers, default=None),
@@ -72,7 +72,7 @@ def constrained(
 
 
 def _judge_bounds(
-    lowers: list[float], uppers: list[float], limit: float, rounding: float, unit: str
+    lowers: list[float], uppers: list[float], limit: float, *, rounding: float, unit: str
 ) -> tuple[Verdict, str]:
     allowed = number(limit, unit)
     if any(map(math.isnan, [*lowers, *uppers])):

@@ -82,7 +82,7 @@ def spending(seeds: Sequence[int], history: Sequence[Look], *, code: str = "", a
     chain = _chain([frozenset(look.seeds) for look in before] + [now])
     level = _levels(chain, alpha)[-1] if chain else max(0.0, total - spent)
     shopped = tuple(sorted({look.root for look in apart if look.root is not None}))
-    note = _say(len(before), len(seen), shopped, level, alpha)
+    note = _say(len(before), len(seen), shopped, level=level, alpha=alpha)
     return Spending(level, alpha, len(before), shopped, f"{note}{_by_other_code(history, code)}")
 
 
@@ -92,7 +92,7 @@ def _by_other_code(history: Sequence[Look], code: str) -> str:
     return f"; other code looked {count} time{'s' if count > 1 else ''} before and did not pass" if count else ""
 
 
-def _say(before: int, seen: int, shopped: tuple[int, ...], level: float, alpha: float) -> str:
+def _say(before: int, seen: int, shopped: tuple[int, ...], *, level: float, alpha: float) -> str:
     if shopped:
         roots = ", ".join(map(str, shopped))
         told = f"other root seeds were looked at before ({roots}) and did not pass"

@@ -28,7 +28,7 @@ def power(margin: float, sd: float, n: int, *, gap: float = 0.0, alpha: float = 
     finite("sd", sd, above=0.0)
     finite("gap", gap)
     fraction("alpha", alpha, below=0.5)
-    return _power(margin / sd, counted("n", n, least=2), gap / sd, alpha, _sides(sides))
+    return _power(margin / sd, counted("n", n, least=2), gap / sd, alpha=alpha, sides=_sides(sides))
 
 
 def minimal_margin(sd: float, n: int, *, target: float = 0.8, alpha: float = 0.05, sides: Sides = "both") -> float:
@@ -129,7 +129,7 @@ def _sides(sides: str) -> Sides:
     return "both" if sides == "both" else "one"
 
 
-def _power(margin: float, n: int, gap: float, alpha: float, sides: Sides) -> float:
+def _power(margin: float, n: int, gap: float, *, alpha: float, sides: Sides) -> float:
     """``power`` in units of the standard deviation."""
     from scipy import integrate, special, stats
 
@@ -164,6 +164,10 @@ def _unit_margin(n: int, target: float, alpha: float, sides: Sides) -> float:
     from scipy import optimize
 
     high = 1.0
-    while _power(high, n, 0.0, alpha, sides) < target:
+    while _power(high, n, 0.0, alpha=alpha, sides=sides) < target:
         high *= 2
-    return float(optimize.brentq(lambda m: _power(m, n, 0.0, alpha, sides) - target, high * 1e-6, high, xtol=1e-9))
+
+    def missing(scaled: float) -> float:
+        return _power(scaled, n, 0.0, alpha=alpha, sides=sides) - target
+
+    return float(optimize.brentq(missing, high * 1e-6, high, xtol=1e-9))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assay import stats
-from assay.engine.store.looks import Entry, Ledger
+from assay.engine.store.looks import Ledger, RecordedLook
 from assay.protocols import Outcomes
 from assay.results import Control, Evidence, Finding, Verdict
 
@@ -19,8 +19,8 @@ class Past:
     """The looks at a claim before this one, and the plan of this one; ``Past()`` is a claim nobody keeps account of."""
 
     claim: str = ""
-    entry: Entry | None = None
-    earlier: tuple[Entry, ...] = ()
+    entry: RecordedLook | None = None
+    earlier: tuple[RecordedLook, ...] = ()
 
     @staticmethod
     def of(ledger: Ledger, claim: str, seeds: Sequence[int], *, code: str) -> Past:
@@ -71,7 +71,7 @@ class Past:
 NO_PAST = Past()
 
 
-def _look(entry: Entry) -> stats.Look:
+def _look(entry: RecordedLook) -> stats.Look:
     verdict = Verdict(entry.verdict) if entry.verdict else None
     evidence = Evidence(entry.evidence) if entry.evidence else None
     return stats.Look(entry.seeds, entry.at, entry.code, entry.machine, verdict, evidence, entry.asked)

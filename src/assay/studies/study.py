@@ -68,7 +68,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Answers:
+class Conclusions:
     """What came of a study, by question; a question that was not finished has no findings."""
 
     outcomes: Mapping[str, Outcomes]
@@ -101,7 +101,7 @@ class Study:
     stop: Callable[[Finding], bool] = never
     """Whether this finding ends the study before the others are answered."""
 
-    def answer(self, place: Place) -> Answers:
+    def answer(self, place: Place) -> Conclusions:
         """Run every cell that is not in the store yet, and decide each question when its last one is in."""
         start = time.perf_counter()
         store = Store(place.store if place.store is not None else DEFAULT_ROOT / "cells")
@@ -138,7 +138,7 @@ class Study:
                     watcher.decided(question.key, max(findings[question.key], key=lambda f: f.verdict.severity))
             if any(self.stop(finding) for found in findings.values() for finding in found):
                 break
-        return Answers(
+        return Conclusions(
             {question.key: _outcomes(question, results) for question in self.questions}, findings,
             time.perf_counter() - start,
             {"grouping": describe_grouping(r.together for r in results.values()), "plan": plan, **store.notes()},

@@ -6,10 +6,11 @@ default, any optuna URL for many machines), so that the same call goes on where 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from assay.errors import AssayError, InputError, MissingExtra, expected, unknown
 from assay.protocols import ACCURACY, Metric
 from assay.results import Figure, Finding, Measurement, Reference, Run, Series, Table, Verdict
 from assay.seeding import derive
-from assay.studies.arms import Arm, Settings, arms, chosen
+from assay.studies.arms import Arm, ArmSettings, arms, chosen
 from assay.studies.arms.brought import typed
 from assay.studies.arms.data import load_task
 from assay.studies.bench.asked import asked_tasks
@@ -69,7 +70,7 @@ class Tuned:
 
     task: str
     arm: str
-    settings: Settings
+    settings: ArmSettings
     validation: float
     trials: tuple[Tried, ...]
     command: str
@@ -156,7 +157,7 @@ def tune(
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
         raise expected("trials >= 1", given=f"trials={trials!r}")
     # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
-    known = Settings(input_noise=0.0) if asked.source is not None else chosen(asked.name, arm).settings
+    known = ArmSettings(input_noise=0.0) if asked.source is not None else chosen(asked.name, arm).settings
     base = known.changed(settings or {})
     whole = load_task(asked.name, arm, seed=seed, items=train_items, data=data,
                       task_from=asked.source.reference if asked.source else None)
@@ -169,9 +170,10 @@ def tune(
     study.sampler = optuna.samplers.TPESampler(seed=derive(seed, name, done) % 2**32, n_startup_trials=min(8, trials))
     if not study.trials:
         study.enqueue_trial(starting_point(base, space))
-    study.optimize(
-        lambda trial: objective(trial, arm, base=base, space=space, view=view, seed=seed, device=device),
-        n_trials=max(0, trials - done))
+    with _one_thread():
+        study.optimize(
+            lambda trial: objective(trial, arm, base=base, space=space, view=view, seed=seed, device=device),
+            n_trials=max(0, trials - done))
     # A storage may hold more trials than were asked for; only so many count, or rules would not be treated alike.
     tried = tuple(Tried(t.number, dict(t.params), t.value) for t in study.trials if t.state.is_finished())[:trials]
     finished = [t for t in tried if t.validation is not None]
@@ -225,7 +227,7 @@ def search_space(arm: Arm, names: Sequence[str] | None = None) -> dict[str, Rang
     return {name: whole[name] for name in whole if name in names}
 
 
-def applied(settings: Settings, values: Mapping[str, float]) -> Settings:
+def applied(settings: ArmSettings, values: Mapping[str, float]) -> ArmSettings:
     """``settings`` with the values of a trial put in."""
     plain: dict[str, Any] = {k: v for k, v in values.items() if k not in ("free_sweeps", "nudged_sweeps")}
     if "free_sweeps" in values:
@@ -233,14 +235,14 @@ def applied(settings: Settings, values: Mapping[str, float]) -> Settings:
     return settings.changed({key: round(v, 6) if isinstance(v, float) else v for key, v in plain.items()})
 
 
-def starting_point(settings: Settings, space: Mapping[str, Range]) -> dict[str, float]:
+def starting_point(settings: ArmSettings, space: Mapping[str, Range]) -> dict[str, float]:
     """The settings before the search, as its first trial: a search never ends below where it began."""
     known = {**settings.as_record(), "free_sweeps": settings.sweeps[0], "nudged_sweeps": settings.sweeps[1]}
     return {name: min(max(known[name], r.low), r.high) for name, r in space.items()}
 
 
 def objective(
-    trial: Any, arm: Arm, *, base: Settings, space: Mapping[str, Range], view: TuningView, seed: int,
+    trial: Any, arm: Arm, *, base: ArmSettings, space: Mapping[str, Range], view: TuningView, seed: int,
     device: str | None = None,
 ) -> float:
     """Validation score of one trial; a run that diverged counts with what it reached."""
@@ -330,11 +332,29 @@ def tuning_run(tuned: Tuned) -> Run:
     )
 
 
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread, as in the cells of the benchmark: what is tuned is what is run, to the bit.
+
+    On a busy machine it is also much faster: threads that share a small product wait for each other by spinning.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def _flags(flag: str, values: Mapping[str, Any] | None) -> str:
     return "".join(f" {flag} {key}={json.dumps(v, separators=(',', ':'))}" for key, v in (values or {}).items())
 
 
-def _study_name(task: str, arm: Arm, *, base: Settings, view: TuningView, seed: int, space: Mapping[str, Range]) -> str:
+def _study_name(
+    task: str, arm: Arm, *, base: ArmSettings, view: TuningView, seed: int, space: Mapping[str, Range]
+) -> str:
     """Searches over other data, other fixed settings or other names are other studies: their trials are not mixed."""
     mark = derive(seed, json.dumps(base.as_record(), sort_keys=True), view.data_hash, ",".join(space)) % 16**8
     return f"{task}/{arm.name}/{mark:08x}"

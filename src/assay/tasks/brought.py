@@ -26,7 +26,7 @@ MANY_CLASSES = 50
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class BroughtRows:
     """Every row of a dataset before it is split: features, targets (class indices or floats), groups."""
 
     x: Tensor
@@ -45,7 +45,7 @@ class Rows:
 class BroughtTask(ArrayTask):
     """A task made from a user's rows; ``redrawn(seed)`` splits them again unless the parts were given."""
 
-    rows: Rows | None = None
+    rows: BroughtRows | None = None
     shares: tuple[float, float] = (0.1, 0.2)
     standardised: bool = True
     labels: tuple[Any, ...] = ()
@@ -80,7 +80,7 @@ def from_arrays(
     if kept is not None and len(kept) != len(targets):
         raise expected("one group for every row", given=f"{len(kept)} groups and {len(targets)} rows")
     inputs, note = without_constants(inputs)
-    rows = Rows(inputs, targets, kept, labels, digest("rows", inputs, targets, repr(kept)))
+    rows = BroughtRows(inputs, targets, kept, labels, digest("rows", inputs, targets, repr(kept)))
     return split_rows(name, rows, seed=seed, shares=(validation, test), standardise=standardise, note=note)
 
 
@@ -104,7 +104,7 @@ def from_parts(
 
 
 def split_rows(
-    name: str, rows: Rows, *, seed: int, shares: tuple[float, float], standardise: bool, note: str = ""
+    name: str, rows: BroughtRows, *, seed: int, shares: tuple[float, float], standardise: bool, note: str = ""
 ) -> BroughtTask:
     """The rows split by a seed: whole groups if there are any, else by class, else at random."""
     import torch
@@ -125,7 +125,7 @@ def split_rows(
 
 def _task(
     name: str, splits: Sequence[Split], labels: tuple[Any, ...], *, data_hash: str, seed: int, standardise: bool,
-    rows: Rows | None, shares: tuple[float, float], note: str,
+    rows: BroughtRows | None, shares: tuple[float, float], note: str,
 ) -> BroughtTask:
     train = splits[0]
     scale = 1.0
@@ -223,7 +223,7 @@ def _guessed(array: np.ndarray) -> Kind:
     return "classification"
 
 
-def _by_class(rows: Rows, sizes: tuple[int, int, int], seed: int) -> list[Any]:
+def _by_class(rows: BroughtRows, sizes: tuple[int, int, int], seed: int) -> list[Any]:
     from sklearn.model_selection import train_test_split
 
     state = derive(seed, "brought", "split") % 2**32
@@ -241,7 +241,7 @@ def _by_class(rows: Rows, sizes: tuple[int, int, int], seed: int) -> list[Any]:
     return [train, validation, test]
 
 
-def _by_groups(rows: Rows, sizes: tuple[int, int, int], seed: int) -> list[Any]:
+def _by_groups(rows: BroughtRows, sizes: tuple[int, int, int], seed: int) -> list[Any]:
     """Whole groups in random order: into test until it is full, then validation, the rest is for training."""
     from assay.seeding import numpy_generator
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TaskEntry:
     """Where a task is made and what it is; ``dataset`` names the files it needs, ``extra`` the optional package."""
 
     home: str
@@ -24,21 +24,21 @@ class Entry:
     extra: str | None = None
 
 
-ENTRIES: Mapping[str, Entry] = {
-    "digits": Entry("images", "digits", "1,797 hand-written digits, 8 x 8; the seed draws the split"),
-    "mnist": Entry("images", "mnist", "60,000 + 10,000 hand-written digits, 28 x 28", dataset="mnist"),
-    "fashion-mnist": Entry("images", "fashion_mnist", "60,000 + 10,000 pictures of clothes, 28 x 28",
+ENTRIES: Mapping[str, TaskEntry] = {
+    "digits": TaskEntry("images", "digits", "1,797 hand-written digits, 8 x 8; the seed draws the split"),
+    "mnist": TaskEntry("images", "mnist", "60,000 + 10,000 hand-written digits, 28 x 28", dataset="mnist"),
+    "fashion-mnist": TaskEntry("images", "fashion_mnist", "60,000 + 10,000 pictures of clothes, 28 x 28",
                            dataset="fashion-mnist"),
-    "cifar10": Entry("images", "cifar10", "50,000 + 10,000 colour photographs, 32 x 32", dataset="cifar10"),
-    "cartpole-bc": Entry("control", "cartpole", "clone a linear expert that balances CartPole-v1 for all 500 steps",
+    "cifar10": TaskEntry("images", "cifar10", "50,000 + 10,000 colour photographs, 32 x 32", dataset="cifar10"),
+    "cartpole-bc": TaskEntry("control", "cartpole", "clone a linear expert that balances CartPole-v1 for all 500 steps",
                          extra="control"),
-    "acrobot-bc": Entry("control", "acrobot", "clone a search expert that swings up Acrobot-v1 in about 64 steps",
+    "acrobot-bc": TaskEntry("control", "acrobot", "clone a search expert that swings up Acrobot-v1 in about 64 steps",
                         extra="control"),
-    "reversal": Entry("sequences", "reversal", "write a sequence of tokens backwards"),
-    "copy": Entry("sequences", "copy", "write a sequence of tokens again"),
-    "mirror-sum": Entry("sequences", "mirror_sum", "add each token to its mirror image, modulo the vocabulary"),
-    "stripes": Entry("synthetic", "stripes", "noisy pictures of stripes; the class is their direction"),
-    "blobs": Entry("synthetic", "blobs", "Gaussian clouds around class centres; the overlap is set by a number"),
+    "reversal": TaskEntry("sequences", "reversal", "write a sequence of tokens backwards"),
+    "copy": TaskEntry("sequences", "copy", "write a sequence of tokens again"),
+    "mirror-sum": TaskEntry("sequences", "mirror_sum", "add each token to its mirror image, modulo the vocabulary"),
+    "stripes": TaskEntry("synthetic", "stripes", "noisy pictures of stripes; the class is their direction"),
+    "blobs": TaskEntry("synthetic", "blobs", "Gaussian clouds around class centres; the overlap is set by a number"),
 }
 
 
@@ -51,7 +51,7 @@ def names() -> tuple[str, ...]:
     return tuple(ENTRIES)
 
 
-def describe(name: str) -> Entry:
+def describe(name: str) -> TaskEntry:
     """What is known of a task without making it; InputError with the nearest name if there is none."""
     key = str(name).strip().lower().replace("_", "-")
     if key not in ENTRIES:

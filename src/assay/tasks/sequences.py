@@ -74,13 +74,13 @@ def _make(
         raise expected(f"at least {2 * sum(sizes):,} different sequences, twice as many as are asked for",
                        given=f"{vocabulary} ** {length} = {vocabulary**length:,}",
                        do="make the sequences longer or ask for fewer")
-    inputs = _distinct(name, seed, length, vocabulary, sum(sizes))
+    inputs = _distinct(name, seed, length, vocabulary=vocabulary, count=sum(sizes))
     splits = [Split(x.contiguous(), answer(x).contiguous()) for x in torch.split(inputs, sizes)]
     return from_splits(name, vocabulary, splits, seed=seed,
                        note="no sequence occurs twice, within or across train, validation and test")
 
 
-def _distinct(name: str, seed: int, length: int, vocabulary: int, count: int) -> Tensor:
+def _distinct(name: str, seed: int, length: int, *, vocabulary: int, count: int) -> Tensor:
     """``count`` different random sequences, in random order: a repeated one would leak from train into test."""
     import torch
 

@@ -25,8 +25,8 @@ def stripes(
     check_count("classes", classes, low=2, high=16)
     check_count("size", size, low=4)
     _check_positive("noise", noise, allow_zero=True)
-    return _make("stripes", seed, classes, (train, validation, test),
-                 lambda y, part: _stripes(y, classes, size=size, noise=noise, seed=seed, part=part, flat=flat))
+    return _make("stripes", seed, classes, sizes=(train, validation, test),
+                 draw=lambda y, part: _stripes(y, classes, size=size, noise=noise, seed=seed, part=part, flat=flat))
 
 
 def blobs(
@@ -46,11 +46,11 @@ def blobs(
         noise: Tensor = torch.randn(len(y), width, generator=torch_generator(seed, "blobs", part, "noise"))
         return noise.add_(centres[y])
 
-    return _make("blobs", seed, classes, (train, validation, test), draw)
+    return _make("blobs", seed, classes, sizes=(train, validation, test), draw=draw)
 
 
 def _make(
-    name: str, seed: int, classes: int, sizes: tuple[int, int, int], draw: Callable[[Tensor, str], Tensor]
+    name: str, seed: int, classes: int, *, sizes: tuple[int, int, int], draw: Callable[[Tensor, str], Tensor]
 ) -> ArrayTask:
     import torch
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assay.audits.equilibrium.kernel import audit_kernel, compare_all
-from assay.audits.equilibrium.kernel_problems import Answer, Problem, problems
+from assay.audits.equilibrium.kernel_problems import KernelAnswer, Problem, problems
 from assay.audits.equilibrium.kernel_subjects import KERNELS, eager, planted
 from assay.errors import InputError
 from assay.results import Verdict
@@ -54,7 +54,7 @@ def test_the_controls_are_part_of_the_finding(asked: tuple[Problem, ...]) -> Non
     assert finding.evidence == "confirmed"
 
 
-def _with(answer: Answer, **changes: object) -> Answer:
+def _with(answer: KernelAnswer, **changes: object) -> KernelAnswer:
     return replace(answer, **changes)  # type: ignore[arg-type]
 
 
@@ -69,7 +69,7 @@ def _with(answer: Answer, **changes: object) -> Answer:
     ids=["a sweep missing", "biases missing", "not a number", "one phase twice"],
 )
 def test_a_users_kernel_that_answers_too_little_is_rejected(spoil: object, asked: tuple[Problem, ...]) -> None:
-    def kernel(problem: Problem) -> Answer:
+    def kernel(problem: Problem) -> KernelAnswer:
         return spoil(eager(problem))  # type: ignore[operator, no-any-return]
 
     finding = audit_kernel(kernel, asked=asked[:1], sweeps=SWEEPS, controls=False)
@@ -78,7 +78,7 @@ def test_a_users_kernel_that_answers_too_little_is_rejected(spoil: object, asked
 
 
 def test_a_float32_kernel_behind_float64_arrays_is_caught(asked: tuple[Problem, ...]) -> None:
-    def low(problem: Problem) -> Answer:
+    def low(problem: Problem) -> KernelAnswer:
         return eager(problem.cast("float32"))
 
     assert audit_kernel(low, asked=asked, sweeps=SWEEPS, controls=False).verdict is Verdict.FAIL

@@ -6,8 +6,8 @@ from assay import stats
 from assay.engine.store.keys import Key
 from assay.protocols import Outcome, Outcomes, Trial
 from assay.results import Evidence, Failure, Finding, Verdict
-from assay.tracks.faults import PLANTED
-from assay.tracks.honesty import Honesty
+from assay.tracks.honesty.faults import PLANTED
+from assay.tracks.honesty.honesty import Honesty
 
 SLOW = {"killed worker"}  # starts a process: once is enough here
 BY_NAME = {planted.name: planted for planted in PLANTED}
@@ -98,7 +98,7 @@ def test_a_store_that_checks_no_digest_is_caught(monkeypatch):
 
 def keeps_nothing_apart(worker, payload):
     """A worker that runs its cells in one process, as workers once did."""
-    from assay.tracks.faults.belonging import planted_cell
+    from assay.tracks.honesty.faults.belonging import planted_cell
 
     return {"record": planted_cell(payload)}
 
@@ -108,8 +108,8 @@ def keeps_nothing_apart(worker, payload):
     [
         ("forged cell", "assay.engine.store.keys.Keyring.find", lambda keys, signer: ("", Anybody(b""))),
         ("forged cell", "assay.engine.store.keys.Key.signed", lambda key, text, digest: True),
-        ("stale helper", "assay.tracks.faults.belonging.cell_key", lambda target, payload: target),
-        ("contaminated worker", "assay.tracks.faults.belonging._run", keeps_nothing_apart),
+        ("stale helper", "assay.tracks.honesty.faults.belonging.cell_key", lambda target, payload: target),
+        ("contaminated worker", "assay.tracks.honesty.faults.belonging._run", keeps_nothing_apart),
         ("seeds asked for", "assay.stats.guards.enough_seeds", lambda *_: None),
         ("seed ignored", "assay.stats.observed._stripped", lambda record: record),
         ("number without interval", "assay.stats.guards.intervals_agree", lambda *_: None),

@@ -15,7 +15,7 @@ from torch import nn
 
 from assay.audits.same.conditions import nudge_weights, nudged_leaves
 from assay.audits.same.judge import SAFETY, Truth
-from assay.audits.same.quantities import Question
+from assay.audits.same.quantities import Inquiry
 from assay.probe import tree
 from assay.probe.copies import duplicate
 from assay.seeding import numpy_generator
@@ -109,7 +109,7 @@ def _stepped(name: str, root: int, twin: nn.Module, module: str | None) -> Twin:
 def perturbed(model: nn.Module, x: Any, weight: str, level: float, seed: int) -> nn.Module | None:
     """A copy with one weight moved so that the outputs are off by ``level`` allowances; None if they do not react."""
     leaves = [leaf for _, leaf in tree.leaves(x)]
-    question = Question(x, tuple(str(i) for i in range(len(leaves))), None, seed, 0)
+    question = Inquiry(x, tuple(str(i) for i in range(len(leaves))), None, seed, 0)
     wide, nudged = duplicate(model, dtype=torch.float64), duplicate(model, dtype=torch.float64)
     nudge_weights(nudged, torch.float32, seed)
     truth = Truth(question.ask(wide, leaves, torch.float64), question.ask(model, leaves, None),

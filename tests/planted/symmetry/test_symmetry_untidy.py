@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from torch import Tensor, nn
 
 from assay import symmetry as sym
 from assay.audits.symmetry import stages
+from assay.errors import InputError
 from assay.results import Verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -81,6 +85,64 @@ def test_boolean_masks_are_transformed_and_a_broken_model_is_found(broken: bool)
     sample = (torch.randn(6, 5, 3), torch.rand(6, 5) > 0.3)
     finding = sym.audit_symmetry(Masked(broken=broken), sample, spec, **SMALL)
     assert finding.verdict is (Verdict.FAIL if broken else Verdict.PASS), finding.reason
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+def test_what_the_caller_switched_off_does_not_reach_the_audit(around: Callable[[], Any], broken: bool) -> None:
+    torch.manual_seed(0)
+    model = Components() if broken else Norm()
+    with around():
+        finding = sym.audit_symmetry(model, torch.randn(6, 3), ROTATIONS, **SMALL)
+    assert finding.verdict is (Verdict.FAIL if broken else Verdict.PASS), finding.reason
+    assert not [check.name for check in finding.checks if check.label == "UNTESTED"]
+
+
+class Answer(NamedTuple):
+    y: Tensor
+    note: str = ""
+
+
+@dataclasses.dataclass
+class Record:
+    y: Tensor
+    note: str = ""
+
+
+class Answers(nn.Module):
+    def __init__(self, inner: nn.Module, kind: type) -> None:
+        super().__init__()
+        self.inner, self.kind = inner, kind
+
+    def forward(self, x: Tensor) -> Any:
+        return self.kind(self.inner(x))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("kind", [Answer, Record])
+@pytest.mark.parametrize("declared", [sym.invariant(), {"y": sym.invariant()}])
+def test_records_are_declared_by_name_or_as_the_one_tensor_they_hold(kind: type, declared: Any, broken: bool) -> None:
+    torch.manual_seed(0)
+    model = Answers(Components() if broken else Norm(), kind)
+    spec = sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=declared)
+    finding = sym.audit_symmetry(model, torch.randn(6, 3), spec, **SMALL)
+    assert finding.verdict is (Verdict.FAIL if broken else Verdict.PASS), finding.reason
+
+
+def test_the_cause_of_a_scripted_model_is_looked_for() -> None:
+    torch.manual_seed(0)
+    finding = sym.audit_symmetry(torch.jit.script(Components()), torch.randn(6, 3), ROTATIONS, **SMALL)
+    assert finding.verdict is Verdict.FAIL and "cause" not in {check.name for check in finding.checks}
+
+
+@pytest.mark.parametrize(("model", "sample", "message"), [
+    (nn.Identity(), torch.eye(3).to_sparse(), "give it dense"),
+    (nn.Identity(), torch.nested.nested_tensor([torch.ones(2, 3)], layout=torch.jagged), "nested"),
+    (nn.LazyLinear(4), torch.randn(6, 3), "call the model once"),
+])
+def test_what_cannot_be_audited_is_refused_with_what_to_do(model: nn.Module, sample: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        sym.audit_symmetry(model, sample, ROTATIONS, **SMALL)
 
 
 STAGES = ("locate", "isolate", "alternatives", "gradient_test", "wrong_backwards", "output_spreads", "measure")

@@ -67,7 +67,7 @@ def test_the_version_is_told_and_is_that_of_the_package(capsys: pytest.CaptureFi
 
 
 def test_a_stopped_run_is_not_seen_running_for_ever(tmp_path: Path) -> None:
-    from assay.cli.progress import watch
+    from assay.cli.terminal.progress import watch
 
     with watch(tmp_path) as watcher:
         watcher.planned({"1": "a claim"}, {"1": []})

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import assay
-from assay.cli import main, older
+from assay.cli import main
+from assay.cli.typed import older
 from assay.errors import InputError, MissingData
 from assay.reports import save_report
 from assay.results import Finding, Interval, Measurement, Region, Run, Verdict
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 def command(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit code of a command line, run here."""
-    from assay.cli.common import console
+    from assay.cli.terminal.common import console
 
     console.cache_clear()
     monkeypatch.setattr(sys, "argv", line.split())

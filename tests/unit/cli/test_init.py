@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from assay.cli import _app
-from assay.cli.init import MODULE, NUMBER, start
+from assay.cli.claims.init import MODULE, NUMBER, start
 from assay.config import load
 
 ROOT = Path(__file__).parents[3]

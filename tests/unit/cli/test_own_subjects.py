@@ -11,8 +11,9 @@ import torch
 
 from assay.audits.symmetry import demo
 from assay.audits.symmetry.spelling import spelt
-from assay.cli import audit_symmetry, samples
-from assay.cli.paths import as_module_path
+from assay.cli.audits import symmetry as audit_symmetry
+from assay.cli.typed import samples
+from assay.cli.typed.paths import as_module_path
 from assay.errors import InputError
 from assay.results import Verdict
 

@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from rich.cells import cell_len
 
-from assay.cli import common, voice
+from assay.cli.terminal import common, voice
 from assay.results import Check, Control, Failure, Finding, Interval, Issue, Measurement, Region, Run, Table, Verdict
 
 EVIL = "\u202egnirts\u202c \x1b[31mred\x1b]0;title\x07 \u200b[bold]not bold[/bold] \ud800 \x9b2J"

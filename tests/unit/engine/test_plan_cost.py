@@ -50,7 +50,7 @@ def test_the_command_tells_core_hours_before_and_after_times_are_known(
 ) -> None:
     import typer
 
-    from assay.cli.plan import plan_command
+    from assay.cli.claims.plan import plan_command
     from assay.registry import registry
     from assay.studies.verification import plan
 
@@ -79,7 +79,7 @@ def test_before_anything_was_run_shipped_times_are_used_and_said_to_be(
 ) -> None:
     import typer
 
-    from assay.cli.plan import plan_command
+    from assay.cli.claims.plan import plan_command
     from assay.registry import registry
     from assay.studies.verification import plan
 
@@ -98,7 +98,7 @@ def test_before_anything_was_run_shipped_times_are_used_and_said_to_be(
 def test_a_pilot_tells_the_seeds_of_the_tracks_asked_for_each_in_its_own_unit(tmp_path: Path) -> None:
     import typer
 
-    from assay.cli.plan import plan_command
+    from assay.cli.claims.plan import plan_command
     from assay.results import Finding, Measurement, Region, Run, Verdict
 
     def finding(number: int, unit: str, margin: float) -> Finding:

@@ -138,10 +138,10 @@ def test_equilibrium_propagation_predicts_amounts(line: Any) -> None:
     with pytest.raises(InputError, match="loss='mse'"):
         EqProp().backward(assay.models.EnergyMLP([6, 4, 1]), X[:4], AMOUNTS[:4])
     from assay.studies.arms.build import build, fit
-    from assay.studies.arms.settings import Settings
+    from assay.studies.arms.settings import ArmSettings
 
     arm = arms(["eqprop"], ["mlp"])[-1]
-    settings = Settings(hidden=(16,), epochs=15, input_noise=0.0, gamma=0.1, sweeps=(10, 10), learning_rate=0.01)
+    settings = ArmSettings(hidden=(16,), epochs=15, input_noise=0.0, gamma=0.1, sweeps=(10, 10), learning_rate=0.01)
     result = fit(build(arm, settings, line, seed=0), line, settings, seed=0)
     assert result.test_error < 0.6 * line.floors().as_record()["mean"]
 

@@ -135,3 +135,22 @@ def test_a_network_whose_rows_or_steps_are_not_independent_is_trained_apart(
         models = [nn.Sequential(nn.Linear(64, 16), module, nn.Linear(16, 10)) for _ in range(SEEDS)]
         train_many(models, tasks(), Backprop(), seeds=range(SEEDS), epochs=1, batch_size=BATCH)
     assert stacks == []
+
+
+@pytest.mark.parametrize("side_by_side", [True, False])
+def test_callbacks_see_every_network_at_every_epoch_as_it_is_then(side_by_side: bool) -> None:
+    models, rule = networks("backprop")
+    seen: list[tuple[int, int, float]] = []
+
+    def size(model: nn.Module) -> float:
+        return float(next(model.parameters()).detach().sum())
+
+    def look(epoch: Any, model: nn.Module) -> None:
+        seen.append((epoch.number, [id(each) for each in models].index(id(model)), size(model)))
+
+    train_many(models, tasks(), rule, seeds=range(SEEDS), epochs=2, batch_size=BATCH, side_by_side=side_by_side,
+               callbacks=[look])
+    assert sorted(each[:2] for each in seen) == [(epoch, which) for epoch in (1, 2) for which in range(SEEDS)]
+    last = {which: value for epoch, which, value in seen if epoch == 2}
+    assert last == {which: size(model) for which, model in enumerate(models)}
+    assert all(value != last[which] for epoch, which, value in seen if epoch == 1)

@@ -12,8 +12,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from assay.cli.compare import compare_command
-from assay.cli.report import FORMAT_NAMES, report_command
+from assay.cli.reading.compare import compare_command
+from assay.cli.reading.report import FORMAT_NAMES, report_command
 from assay.errors import AssayError
 from assay.reports import save_report
 from assay.reports.checklist import answers

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from assay.cli.report import TRACKER_NAMES
+from assay.cli.reading.report import TRACKER_NAMES
 from assay.errors import InputError
 from assay.reports import save_report
 from assay.reports.trackers import TRACKERS, label, numbers, send, verdicts

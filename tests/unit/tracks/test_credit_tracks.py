@@ -13,7 +13,11 @@ from assay import stats
 from assay.protocols import Outcome, Outcomes, Trial
 from assay.registry import registry
 from assay.results import Evidence, Finding, Verdict
-from assay.tracks import credit_headroom, credit_penalty, credit_reporting, credit_training, credit_units
+from assay.tracks.credit import headroom as credit_headroom
+from assay.tracks.credit import penalty as credit_penalty
+from assay.tracks.credit import reporting as credit_reporting
+from assay.tracks.credit import training as credit_training
+from assay.tracks.credit import units as credit_units
 
 PASS, FAIL, INCONCLUSIVE = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 SEEDS = (42, 43, 44)

@@ -10,8 +10,11 @@ import pytest
 from assay import stats
 from assay.protocols import Outcome, Outcomes, Trial
 from assay.registry import registry
+from assay.reports.truth import contradictions
 from assay.results import Evidence, Finding, Verdict
-from assay.tracks import golden_reference, parity, spectral_stability, transformer
+from assay.tracks.dynamics import spectral_stability
+from assay.tracks.gradient import golden_reference
+from assay.tracks.learning import parity, transformer
 
 SEEDS = tuple(range(42, 52))
 
@@ -141,6 +144,14 @@ def test_three_of_three_show_little_and_ten_of_ten_show_seventy_per_cent() -> No
 def test_accuracy_without_the_gradient_is_no_success() -> None:
     assert judged(14, learned(10, error=0.3), SEEDS).verdict is not Verdict.PASS
     assert judged(14, learned(10, after=0.3), SEEDS).verdict is Verdict.FAIL
+
+
+def test_a_harder_task_that_fails_beside_a_claim_says_that_it_does_not_count():
+    mirror = {(transformer.MIRROR, seed): sequence(50.0, 0.001) for seed in SEEDS}
+    finding = judged(14, learned(10) | mirror, SEEDS)
+    check = next(check for check in finding.checks if check.name == transformer.MIRROR)
+    assert finding.verdict is Verdict.PASS and check.verdict is Verdict.FAIL and check.aside
+    assert not contradictions(finding)
 
 
 def test_a_rule_that_uses_backprop_through_time_in_secret_is_rejected() -> None:

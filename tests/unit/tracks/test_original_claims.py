@@ -12,24 +12,12 @@ from assay import stats
 from assay.protocols import Outcome, Outcomes
 from assay.registry import MOVED, registry
 from assay.results import Evidence, Finding, Verdict
-from assay.tracks import (
-    chains,
-    characters,
-    conv_parity,
-    depth,
-    device_noise,
-    divergence,
-    early_stopping,
-    estimators,
-    forgetting,
-    healing,
-    memory_claim,
-    out_of_distribution,
-    quantised,
-    ranking,
-    robustness,
-    time_to_accuracy,
-)
+from assay.tracks.conditions import device_noise, out_of_distribution, quantised, robustness
+from assay.tracks.cost import early_stopping, time_to_accuracy
+from assay.tracks.cost import memory as memory_claim
+from assay.tracks.dynamics import chains, divergence, healing
+from assay.tracks.gradient import estimators
+from assay.tracks.learning import characters, conv_parity, depth, forgetting, ranking
 from assay.tracks.shared import recipe
 
 PASS, FAIL, INCONCLUSIVE = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE

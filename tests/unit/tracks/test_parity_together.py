@@ -6,7 +6,7 @@ import pytest
 
 from assay.protocols import Trial
 from assay.registry import registry
-from assay.tracks import parity
+from assay.tracks.learning import parity
 
 
 @pytest.mark.parametrize("arm", [parity.EQPROP, parity.BACKPROP, parity.FROZEN, parity.SHUFFLED])

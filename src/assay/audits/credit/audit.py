@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from assay.audits.credit.decide import decide, make_checks, make_controls, make_issues
 from assay.audits.credit.depth import Baselines, in_points
+from assay.audits.credit.inputs import check_arguments
 from assay.audits.credit.measure import Credit, measure_credit
 from assay.audits.credit.pictures import figures
 from assay.audits.credit.recipe import Recipe
 from assay.audits.credit.reference import AGREES, MOST_NOISE
 from assay.audits.credit.tables import tables
-from assay.errors import expected
 from assay.learning.resolve import as_rule
 from assay.learning.subjects import subject_of
 from assay.results import Check, Evidence, Finding, Measurement, Region, Verdict
@@ -52,7 +51,7 @@ def audit_credit(
     Measured on copies in evaluation mode: the model, its gradients and the random generators are left as they were.
     PASS says that this model makes use of its depth; it does not say that the rule is as good as backprop.
 
-    >>> import assay
+    >>> import assay, torch
     >>> model = assay.models.ResMLP(12, width=16, depth=3, classes=3)
     >>> x, y = torch.linspace(-1, 1, 96).reshape(8, 12), torch.arange(8) % 3
     >>> finding = audit_credit(model, x, y, rule=assay.Backprop())
@@ -62,7 +61,7 @@ def audit_credit(
     3 blocks (class ResidualBlock, 86% of the parameters): blocks.0, blocks.1, blocks.2
     """
     model, x, y = subject_of(model, x, y, seed=seed, device=device)
-    _check_arguments(model, x, y)
+    check_arguments(model, x, y, least=2)
     started = time.perf_counter()
     rule = None if rule is None else as_rule(rule, model, seed=seed, blocks=blocks)
     name = subject or (f"{type(rule).__name__} on {type(model).__name__}" if rule else type(model).__name__)
@@ -106,19 +105,6 @@ def audit_credit(
         seeds=credit.utility.gap.seeds if credit.utility.gap else (),
         varied=("test items", *(("initialisation", "data order", "feedback matrices") if credit.utility.gap else ())),
     )
-
-
-def _check_arguments(model: nn.Module, x: Tensor, y: Tensor) -> None:
-    if not isinstance(model, nn.Module):
-        raise expected("a torch.nn.Module", given=type(model).__name__)
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        raise expected("tensors x and y", given=f"{type(x).__name__} and {type(y).__name__}")
-    if y.dtype is torch.bool:
-        raise expected("class indices, or floats to be predicted", given=f"y of dtype {y.dtype}", do="use y.long()")
-    if x.is_floating_point() and not bool(x.isfinite().all()):
-        raise expected("finite inputs", given=f"x with {int((~x.isfinite()).sum())} values that are not")
-    if len(x) != len(y) or len(x) < 2:
-        raise expected("as many targets as inputs, at least two", given=f"{len(x)} inputs and {len(y)} targets")
 
 
 def _not_finite(model: nn.Module) -> list[str]:

@@ -13,9 +13,9 @@ from assay.audits.credit.alignment import DepthAlignment, can_redraw, credit_sig
 from assay.audits.credit.depth import NOT_RUN, Baselines, Utility, judge_utility
 from assay.audits.credit.equilibrium import layers_at_rest, parameter_alignment, stream_at_rest
 from assay.audits.credit.published import Published, published
-from assay.audits.credit.reference import Reference, clamped_cosine, measure_reference
+from assay.audits.credit.reference import ReferenceSizes, clamped_cosine, measure_reference
 from assay.audits.credit.response import DepthResponse, measure_response
-from assay.audits.credit.scale import Scale, measure_scale
+from assay.audits.credit.scale import StreamScale, measure_scale
 from assay.audits.credit.stream import Stream, exact_stream, in_precision, plain_stream
 from assay.audits.explained import explained
 from assay.probe.blocks import Blocks, discover_blocks
@@ -29,8 +29,8 @@ class Credit:
 
     blocks: Blocks
     places: tuple[str, ...]
-    scale: Scale
-    reference: Reference
+    scale: StreamScale
+    reference: ReferenceSizes
     published: Published
     sites: tuple[str, ...]
     alignment: tuple[DepthAlignment | None, ...]

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.audits.credit.inputs import check_arguments
 from assay.audits.credit.reference import measure_reference
 from assay.audits.credit.scale import measure_scale
 from assay.audits.credit.stream import Stream, exact_stream, lengths
@@ -61,9 +62,10 @@ def published(stream: Stream, *, accuracy: float | None = None, frozen_accuracy:
 class FAProtocol:
     """The published protocol on a trained model and a test batch, as its users call it.
 
-    Medians over samples; of a stream of tokens the first one (the class token) is measured, of a picture the mean over
-    its pixels. The model may be any ``nn.Module``; its blocks are found (``blocks`` overrides the choice). D3 compares
-    with a baseline whose blocks were left frozen; without one it is not run and the verdict says so.
+    Medians over samples; of a stream of tokens the first one (the class token) is measured, or the last one where the
+    model answers there (a causal one), of a picture the mean over its pixels. The model may be any ``nn.Module``; its
+    blocks are found (``blocks`` overrides the choice). D3 compares with a baseline whose blocks were left frozen;
+    without one it is not run and the verdict says so.
 
     >>> from assay.models import ResMLP
     >>> x, y = torch.linspace(-1, 1, 96).reshape(8, 12), torch.arange(8) % 3
@@ -87,6 +89,7 @@ class FAProtocol:
         accuracy: float | None = None,
         frozen_accuracy: float | None = None,
     ) -> None:
+        check_arguments(model, x_eval, y_eval, least=1)
         self.model, self.x, self.y = model, x_eval, y_eval
         self.limits = (d1_threshold, d2_threshold, d3_threshold)
         self.blocks, self.accuracy, self.frozen_accuracy = blocks, accuracy, frozen_accuracy

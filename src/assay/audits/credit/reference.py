@@ -23,7 +23,7 @@ CLAMP = 1e-8
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceSizes:
     """Per depth: raw size of the batch-mean gradient (mean over samples), its gauge-invariant size |g| |h| / loss
     (median), the share of samples whose gradient in the model's own precision is noise, and what the clamped cosine of
     the exact gradient with itself would read."""
@@ -44,11 +44,11 @@ class Reference:
         return any(value < AGREES for value in self.clamped_self_cosine)
 
 
-def measure_reference(exact: Stream, plain: Stream) -> Reference:
+def measure_reference(exact: Stream, plain: Stream) -> ReferenceSizes:
     """The reference of a model, from its exact stream and the one in its own precision."""
     samples = len(exact.losses)
     loss = exact.losses.clamp_min(torch.finfo(torch.float64).tiny)
-    return Reference(
+    return ReferenceSizes(
         raw=tuple(float(lengths(g).mean()) / samples for g in exact.gradients),
         invariant=tuple(
             float((lengths(g) * lengths(h) / loss).median()) for g, h in zip(exact.gradients, exact.values, strict=True)

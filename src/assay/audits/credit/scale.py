@@ -12,7 +12,7 @@ ABSORPTION = 2.0**24
 
 
 @dataclass(frozen=True)
-class Scale:
+class StreamScale:
     """Means over samples. ``growth[l]`` is |h_{l+1}| / |h_l|, ``writes[l]`` is |h_{l+1} - h_l| / |h_l| (None between
     shapes that differ), ``kept[l]`` the cosine of h_l with h_0, ``absorption`` |h_L| / |h_0|."""
 
@@ -33,12 +33,12 @@ class Scale:
         return not self.absorption <= ABSORPTION
 
 
-def measure_scale(stream: Stream) -> Scale:
+def measure_scale(stream: Stream) -> StreamScale:
     """The scale profile of a stream."""
     sizes = [lengths(h) for h in stream.values]
     steps = list(zip(stream.values, stream.ends, strict=False))  # in front of and behind each block
     start = stream.values[0]
-    return Scale(
+    return StreamScale(
         norms=tuple(float(size.mean()) for size in sizes),
         growth=tuple(float((lengths(after) / lengths(before)).mean()) for before, after in steps),
         writes=tuple(

@@ -46,8 +46,9 @@ class Stream:
 def exact_stream(model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks, *, part: Part = "whole") -> Stream:
     """The stream of a float64 copy of ``model`` with gradients free of cancellation.
 
-    ``part="read"`` keeps of it what a classifier reads: the first token of a sequence, the mean over the pixels of a
-    picture; its gradient there is the first token's, or the sum over pixels.
+    ``part="read"`` keeps of it what a classifier reads: the first token of a sequence (or, where the answer does not
+    depend on it, the last one it does depend on), the mean over the pixels of a picture; its gradient there is that
+    token's, or the sum over pixels.
     """
     precise, inputs = in_precision(model, x, torch.float64)
     walked = _forward(precise, inputs, blocks)
@@ -146,13 +147,13 @@ def exact_cosines(a: Tensor, b: Tensor) -> Tensor:
     return (first * second).sum(1) / (lengths(first) * lengths(second))
 
 
-class _Walk(NamedTuple):
+class _StreamWalk(NamedTuple):
     values: list[Tensor]
     outputs: list[Tensor]
     logits: Tensor
 
 
-def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> _Walk:
+def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> _StreamWalk:
     values: list[Tensor] = []
     outputs: list[Tensor] = []
 
@@ -167,25 +168,34 @@ def _forward(model: nn.Module, x: Tensor, blocks: Blocks) -> _Walk:
         logits = model(x)
     if not isinstance(logits, Tensor):
         raise expected("a model that returns a tensor of logits", given=type(logits).__name__)
-    return _Walk(values, outputs, logits)
+    return _StreamWalk(values, outputs, logits)
 
 
 def _differentiate(
-    walk: _Walk, output: Tensor, *, signal: Tensor | None, losses: Tensor, blocks: Blocks, part: Part
+    walk: _StreamWalk, output: Tensor, *, signal: Tensor | None, losses: Tensor, blocks: Blocks, part: Part
 ) -> Stream:
     gradients = torch.autograd.grad(output, walk.values, signal, allow_unused=True)
     whole = [torch.zeros_like(h) if g is None else g for g, h in zip(gradients, walk.values, strict=True)]
+    token = _token_read(whole[-1], blocks)
     return Stream(
-        tuple(by_sample(_part(h, part, blocks), blocks) for h in walk.values),
-        tuple(by_sample(_part(g, part, blocks, gradient=True), blocks) for g in whole),
+        tuple(by_sample(_part(h, part, blocks, token), blocks) for h in walk.values),
+        tuple(by_sample(_part(g, part, blocks, token, gradient=True), blocks) for g in whole),
         losses.detach(),
-        tuple(by_sample(_part(h, part, blocks), blocks) for h in walk.outputs),
+        tuple(by_sample(_part(h, part, blocks, token), blocks) for h in walk.outputs),
     )
 
 
-def _part(h: Tensor, part: Part, blocks: Blocks, *, gradient: bool = False) -> Tensor:
+def _token_read(deepest: Tensor, blocks: Blocks) -> int:
+    """The token behind the last block that the answer is read from: a causal model often answers at its last one."""
+    if deepest.ndim != 3:
+        return 0
+    arrives = deepest.movedim(1 - blocks.batch_axis, 0).flatten(1).any(1)
+    return 0 if bool(arrives[0]) or not bool(arrives.any()) else int(arrives.nonzero()[-1])
+
+
+def _part(h: Tensor, part: Part, blocks: Blocks, token: int, *, gradient: bool = False) -> Tensor:
     if part == "whole" or h.ndim < 3:
         return h
     if h.ndim == 3:
-        return h.narrow(1 - blocks.batch_axis, 0, 1)
+        return h.narrow(1 - blocks.batch_axis, token, 1)
     return h.flatten(2).sum(2) if gradient else h.flatten(2).mean(2)

@@ -13,7 +13,7 @@ from torch import nn
 from assay.audits.dependence import present
 from assay.audits.dependence.changes import Change, changes
 from assay.audits.dependence.declarations import Accumulation, Cache, Causal, Declaration, Local, Never, Only
-from assay.audits.dependence.locate import Place, first_leak
+from assay.audits.dependence.locate import LeakPlace, first_leak
 from assay.audits.dependence.measure import (
     Influence,
     Movement,
@@ -43,7 +43,7 @@ class NotIndependent(NotPassed, AssertionError):
 
 
 @dataclass
-class Facts:
+class DependenceFacts:
     """What was measured, before anything is decided."""
 
     probe: Probe
@@ -53,7 +53,7 @@ class Facts:
     influence: Influence | None = None
     gradient: tuple[float, str] | None = None
     gradient_limit: float = 0.0
-    place: Place | None = None
+    place: LeakPlace | None = None
     blind: str = ""
     """Why the outputs do not depend on what they should, if they do not."""
     untested: dict[str, str] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def audit_dependence(
     model, sample = subject_of(model, sample, seed=seed, device=device)
     with untouched_random_state(), room_to_compile():
         probe = prepare_probe(model, sample, seed=seed, inputs=INPUTS, call=call)
-        facts = Facts(probe, depends, name or type(model).__name__)
+        facts = DependenceFacts(probe, depends, name or type(model).__name__)
         measure(facts)
         finding = present.summarise(facts)
     return finding.model_copy(update={"seconds": time.perf_counter() - started})
@@ -105,7 +105,7 @@ def assert_depends(model: nn.Module, sample: Any, depends: Declaration, **option
     raise NotIndependent(f"{finding.subject}: {finding.verdict}: {finding.reason}", finding)
 
 
-def measure(facts: Facts) -> None:
+def measure(facts: DependenceFacts) -> None:
     """Everything the declaration asks for; the place of a leak only if there is one."""
     probe, depends = facts.probe, facts.depends
     passes = Passes(probe)
@@ -136,7 +136,7 @@ def measure(facts: Facts) -> None:
         facts.stochastic = _stochastic(probe)
 
 
-def _try(facts: Facts, change: Change, passes: Passes) -> None:
+def _try(facts: DependenceFacts, change: Change, passes: Passes) -> None:
     tried = attempt(lambda: movements(passes, change))
     if tried.problem:
         facts.untested[change.label] = tried.problem
@@ -145,7 +145,7 @@ def _try(facts: Facts, change: Change, passes: Passes) -> None:
     facts.movements += tried.value or []
 
 
-def _who_sees_whom(facts: Facts, passes: Passes, depends: Causal | Local, asked: list[Change]) -> None:
+def _who_sees_whom(facts: DependenceFacts, passes: Passes, depends: Causal | Local, asked: list[Change]) -> None:
     change = one_place_at_a_time(facts.probe, depends)
     if change is None:
         facts.untested["one place at a time"] = "axis 0 is not a batch of rows"
@@ -170,7 +170,7 @@ def _blind(seen: Influence, depends: Causal | Local) -> str:
     return ""
 
 
-def _leaks_by_gradient(facts: Facts) -> bool:
+def _leaks_by_gradient(facts: DependenceFacts) -> bool:
     return facts.gradient is not None and not facts.gradient[0] <= facts.gradient_limit
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from assay.audits.dependence.declarations import Accumulation, Cache, Causal, Local, Neighbours, Never, Only, Padding
 
 if TYPE_CHECKING:
-    from assay.audits.dependence.audit import Facts
+    from assay.audits.dependence.audit import DependenceFacts
 
 Pattern = Literal["next", "window", "everything", "none"]
 
@@ -24,7 +24,7 @@ def pattern(pairs: list[tuple[float, int, int]]) -> tuple[Pattern, int]:
     return ("window", farthest) if farthest < longest // 2 + 1 else ("everything", farthest)
 
 
-def advice(facts: Facts, seen: tuple[Pattern, int]) -> tuple[str, str]:
+def advice(facts: DependenceFacts, seen: tuple[Pattern, int]) -> tuple[str, str]:
     """The likely cause and the fix, from the declaration, the shape of the leak and the class of the module."""
     where = "the model" if facts.place is None else facts.place.module or "the model's own code"
     kind = facts.place.kind.lower() if facts.place is not None else ""

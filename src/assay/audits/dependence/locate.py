@@ -16,7 +16,7 @@ from assay.probe.values import difference
 
 
 @dataclass(frozen=True)
-class Place:
+class LeakPlace:
     """Where a leak begins: the module, a phrase for people, and the class of the module."""
 
     module: str
@@ -24,7 +24,7 @@ class Place:
     kind: str
 
 
-def first_leak(probe: Probe, change: Change) -> Place | None:
+def first_leak(probe: Probe, change: Change) -> LeakPlace | None:
     """The first module whose tensors moved where the change must not be seen; None if no tensor can be aligned."""
     model, dtype = probe.twin(probe.precisions[-1]), probe.dtype(probe.precisions[-1])
     pair = attempt(lambda: [record(probe, leaves, model, dtype).events for leaves in (change.base, change.leaves)])
@@ -45,7 +45,7 @@ def first_leak(probe: Probe, change: Change) -> Place | None:
             label = name or "(model)"
             if event.kind == "enter" and event.module:
                 label = f"{label} (its own code, before it calls {event.label})"
-            return Place(name, label, type(modules.get(name, model)).__name__)
+            return LeakPlace(name, label, type(modules.get(name, model)).__name__)
     return None
 
 

@@ -10,7 +10,7 @@ from assay.audits.dependence.declarations import Causal, Local
 from assay.results import Check, Control, Figure, Finding, Issue, Measurement, Region, Series, Table, Verdict
 
 if TYPE_CHECKING:
-    from assay.audits.dependence.audit import Facts
+    from assay.audits.dependence.audit import DependenceFacts
     from assay.audits.dependence.measure import Movement
 
 HEADLINE = "largest movement of an output that must not move"
@@ -20,7 +20,7 @@ PLANTED = (1e-9, 1e-6, 1e-3)
 """Sizes of the planted leaks, as shares of the spread of the output."""
 
 
-def summarise(facts: Facts) -> Finding:
+def summarise(facts: DependenceFacts) -> Finding:
     """The finding of what was measured."""
     checks = _checks(facts)
     verdict = _verdict(facts, checks)
@@ -47,7 +47,7 @@ def summarise(facts: Facts) -> Finding:
     )
 
 
-def _checks(facts: Facts) -> list[Check]:
+def _checks(facts: DependenceFacts) -> list[Check]:
     checks = []
     for movement in facts.movements:
         verdict = Verdict.FAIL if movement.leaks else Verdict.PASS
@@ -71,7 +71,7 @@ def _checks(facts: Facts) -> list[Check]:
     return checks
 
 
-def _verdict(facts: Facts, checks: list[Check]) -> Verdict:
+def _verdict(facts: DependenceFacts, checks: list[Check]) -> Verdict:
     if facts.stochastic:
         return Verdict.INCONCLUSIVE
     if any(check.verdict is Verdict.FAIL for check in checks):
@@ -82,17 +82,17 @@ def _verdict(facts: Facts, checks: list[Check]) -> Verdict:
     return Verdict.INCONCLUSIVE if essential else Verdict.PASS
 
 
-def _worst(facts: Facts) -> Movement | None:
+def _worst(facts: DependenceFacts) -> Movement | None:
     leaking = [m for m in facts.movements if m.leaks] or facts.movements
     return max(leaking, key=lambda m: m.relative, default=None)
 
 
-def _named(facts: Facts, output: str) -> str:
+def _named(facts: DependenceFacts, output: str) -> str:
     """An output by a word: "0" or "logits" alone says too little; gradients of weights have theirs."""
     return f"output {output}" if output != "output" and output in facts.probe.output_names else output
 
 
-def _reason(facts: Facts, verdict: Verdict) -> str:
+def _reason(facts: DependenceFacts, verdict: Verdict) -> str:
     worst = _worst(facts)
     if facts.stochastic:
         return "the same call gives another result each time: put the model into evaluation mode, or fix its noise"
@@ -114,7 +114,7 @@ def _reason(facts: Facts, verdict: Verdict) -> str:
     return f"values did not move, but derivatives by {facts.gradient[1]} are not zero ({facts.gradient[0]:.2g}){where}"
 
 
-def _measurements(facts: Facts) -> tuple[Measurement, ...]:
+def _measurements(facts: DependenceFacts) -> tuple[Measurement, ...]:
     worst = _worst(facts)
     numbers = [
         Measurement(name=HEADLINE, value=worst.largest if worst else None, n=max(1, len(facts.movements)),
@@ -129,7 +129,7 @@ def _measurements(facts: Facts) -> tuple[Measurement, ...]:
     return tuple(numbers)
 
 
-def _tables(facts: Facts) -> list[Table]:
+def _tables(facts: DependenceFacts) -> list[Table]:
     rows = tuple((m.label, m.output, m.largest, m.relative, m.allowed, "yes" if m.leaks else "no")
                  for m in facts.movements)  # fmt: skip
     tables = [Table(title="Movements of outputs that must not move",
@@ -142,7 +142,7 @@ def _tables(facts: Facts) -> list[Table]:
     return tables
 
 
-def leaking_pairs(facts: Facts) -> list[tuple[float, int, int]]:
+def leaking_pairs(facts: DependenceFacts) -> list[tuple[float, int, int]]:
     """(movement, output place, input place) of every pair that the declaration forbids and that was seen."""
     seen = facts.influence
     if seen is None or not isinstance(facts.depends, Causal | Local):
@@ -153,7 +153,7 @@ def leaking_pairs(facts: Facts) -> list[tuple[float, int, int]]:
             if not facts.depends.allows(t, s) and seen.seen(t, s) > 0]  # fmt: skip
 
 
-def _figures(facts: Facts) -> list[Figure]:
+def _figures(facts: DependenceFacts) -> list[Figure]:
     if facts.by_place:
         x = tuple(float(i) for i in range(len(facts.by_place)))
         series = Series(name="difference", x=x, y=tuple(facts.by_place), style="dots")
@@ -183,7 +183,7 @@ def _decades(moved: float) -> float:
     return DECADES + (math.log10(max(moved, 10.0**-DECADES)) if math.isfinite(moved) else 3.0)
 
 
-def _controls(facts: Facts) -> tuple[Control, ...]:
+def _controls(facts: DependenceFacts) -> tuple[Control, ...]:
     """The rule of the decision, asked of outputs in which a share of another entry was planted: no further passes."""
     probe = facts.probe
     outputs = probe.base(0, probe.precisions[-1])
@@ -204,7 +204,7 @@ def _controls(facts: Facts) -> tuple[Control, ...]:
     return tuple(found)
 
 
-def _issues(facts: Facts) -> tuple[Issue, ...]:
+def _issues(facts: DependenceFacts) -> tuple[Issue, ...]:
     title = "The output does not depend on what it should" if facts.blind and not _any_leak(facts) else (
         "The output depends on what it must not see")  # fmt: skip
     cause, fix = advice(facts, pattern(leaking_pairs(facts)))
@@ -212,13 +212,13 @@ def _issues(facts: Facts) -> tuple[Issue, ...]:
     return (Issue(title=title, location=where, severity="high", cause=cause, fix=fix, script=_script(facts)),)
 
 
-def _any_leak(facts: Facts) -> bool:
+def _any_leak(facts: DependenceFacts) -> bool:
     return any(m.leaks for m in facts.movements) or (
         facts.gradient is not None and not facts.gradient[0] <= facts.gradient_limit
     )
 
 
-def _script(facts: Facts) -> str:
+def _script(facts: DependenceFacts) -> str:
     if not isinstance(facts.depends, Causal) or facts.influence is None:
         return ""
     dim, out = facts.depends.inputs_dim, facts.depends.outputs_dim
@@ -235,7 +235,7 @@ def _script(facts: Facts) -> str:
     )
 
 
-def _limitations(facts: Facts) -> tuple[str, ...]:
+def _limitations(facts: DependenceFacts) -> tuple[str, ...]:
     lines = ["Only these inputs were tried: other lengths and ranges were not."]
     if facts.probe.high is None:
         lines.append(f"There was no float64 run ({facts.probe.high_problem}): rounding is an estimate.")

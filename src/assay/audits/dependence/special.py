@@ -62,13 +62,13 @@ def accumulated(probe: Probe, depends: Accumulation) -> list[Movement]:
         raise expected(f"a batch that splits into {depends.parts} equal parts", given=f"{rows} rows")
     precision = probe.precisions[-1]
     model, dtype = probe.twin(precision), probe.dtype(precision)
-    whole = _gradients(probe, leaves, depends, model, dtype)
+    whole = _gradients(probe, leaves, depends, model=model, dtype=dtype)
     size = rows // depends.parts
     pieces = [
         [x[i * size : (i + 1) * size] if isinstance(x, Tensor) and x.ndim and len(x) == rows else x for x in leaves]
         for i in range(depends.parts)
     ]
-    parts = [_gradients(probe, piece, depends, model, dtype) for piece in pieces]
+    parts = [_gradients(probe, piece, depends, model=model, dtype=dtype) for piece in pieces]
     share = VANISHES if precision == "high" else 64 * torch.finfo(probe.low_dtype).eps
     largest = max((float(g.abs().max()) for g in whole.values() if g.numel()), default=0.0)
     if not largest:
@@ -84,7 +84,7 @@ def accumulated(probe: Probe, depends: Accumulation) -> list[Movement]:
 
 
 def _gradients(
-    probe: Probe, leaves: Leaves, depends: Accumulation, model: nn.Module, dtype: torch.dtype
+    probe: Probe, leaves: Leaves, depends: Accumulation, *, model: nn.Module, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     batch: Any = tree.rebuild(probe.template, iter(probe.fed(leaves, model, dtype)))
     probe.cost.add(probe.first_axis(leaves))

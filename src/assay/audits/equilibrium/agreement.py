@@ -58,7 +58,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Trend:
+class NudgeTrend:
     """Relative error of the whole gradient at several nudges, everything else at rest in float64."""
 
     betas: tuple[float, ...]
@@ -129,7 +129,7 @@ def at_rest(rule: Rule, **changes: object) -> Rule:
     return changed(rule, **changes) if changes else rule
 
 
-def measure_trend(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, truth: TrueGradient) -> Trend:
+def measure_trend(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, *, truth: TrueGradient) -> NudgeTrend:
     """The error of the whole gradient at the rule's nudge and three smaller ones; the rule needs a ``beta``."""
     beta = float(rule.beta)  # type: ignore[attr-defined]
     betas = tuple(beta * share for share in NUDGES)
@@ -137,7 +137,7 @@ def measure_trend(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, truth: Tru
     for nudge in betas:
         found = estimate_in_float64(at_rest(rule, beta=nudge), model, x, y)
         errors.append(whole_error(found.gradients, truth))
-    return Trend(tuple(map(abs, betas)), tuple(errors), truth.norm)
+    return NudgeTrend(tuple(map(abs, betas)), tuple(errors), truth.norm)
 
 
 def compare(gradients: Mapping[str, Tensor | None], truth: TrueGradient) -> tuple[Agreement, ...]:

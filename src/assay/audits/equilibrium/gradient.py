@@ -14,8 +14,8 @@ from assay.audits.equilibrium.agreement import (
     AMPLIFICATION,
     Agreement,
     Estimate,
+    NudgeTrend,
     Settling,
-    Trend,
     at_rest,
     compare,
     estimate,
@@ -102,9 +102,9 @@ def audit_gradient(
     except Diverged as error:
         return _no_gradient(name, str(error), truth)
     rows = compare(used.gradients, truth)
-    trend = measure_trend(rule, model, x, y, truth) if nudged and truth.trusted else None
+    trend = measure_trend(rule, model, x, y, truth=truth) if nudged and truth.trusted else None
     errors = _where_the_error_comes_from(rule, model, x=x, y=y, used=used, truth=truth) if truth.trusted else ()
-    checks = _checks(truth, rows, trend, used, limit)
+    checks = _checks(truth, rows, trend, used=used, limit=limit)
     verdict, reason = _verdict(checks)
     controls = _controls(truth, limit) if truth.trusted else ()
     worst = worst_of(rows)
@@ -120,7 +120,7 @@ def audit_gradient(
         key_finding=key_finding(rows, trend, worst, cosine),
         evidence=_evidence(len(x), truth, controls),
         headline="largest relative error",
-        measurements=measurements(rows, truth, used, trend, cosine, limit),
+        measurements=measurements(rows, truth, used, trend=trend, cosine=cosine, limit=limit),
         tables=(table(rows), *error_table(errors), *health_table(used)),
         figures=(*agreement_figures(rows, trend, limit), *relaxation_figures(model, x, y, rule)),
         checks=checks,
@@ -136,7 +136,7 @@ def audit_gradient(
 
 
 def _checks(
-    truth: TrueGradient, rows: Sequence[Agreement], trend: Trend | None, used: Estimate, limit: float
+    truth: TrueGradient, rows: Sequence[Agreement], trend: NudgeTrend | None, *, used: Estimate, limit: float
 ) -> tuple[Check, ...]:
     trusted = Verdict.PASS if truth.trusted else Verdict.INCONCLUSIVE
     checks = [Check(name="the yardstick stands", verdict=trusted, reason=truth.reason(), label="guard")]

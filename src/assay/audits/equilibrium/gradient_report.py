@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from assay.audits.equilibrium.agreement import Agreement, Estimate, Trend, whole_error
+from assay.audits.equilibrium.agreement import Agreement, Estimate, NudgeTrend, whole_error
 from assay.audits.equilibrium.true_gradient import TrueGradient
 from assay.protocols import Rule
 from assay.results import Issue, Measurement, Region, Table
@@ -18,7 +18,8 @@ def measurements(
     rows: Sequence[Agreement],
     truth: TrueGradient,
     used: Estimate,
-    trend: Trend | None,
+    *,
+    trend: NudgeTrend | None,
     cosine: float | None,
     limit: float,
 ) -> tuple[Measurement, ...]:
@@ -53,7 +54,7 @@ def measurements(
     return tuple(numbers)
 
 
-def issues(rows: Sequence[Agreement], trend: Trend | None, used: Estimate, limit: float) -> tuple[Issue, ...]:
+def issues(rows: Sequence[Agreement], trend: NudgeTrend | None, used: Estimate, limit: float) -> tuple[Issue, ...]:
     issues = []
     for row in rows:
         if row.error <= limit:
@@ -120,7 +121,7 @@ def health_table(used: Estimate) -> tuple[Table, ...]:
     return (Table(title="What reaches each layer", columns=columns, rows=rows, note=note),)
 
 
-def key_finding(rows: Sequence[Agreement], trend: Trend | None, worst: Agreement, cosine: float | None) -> str:
+def key_finding(rows: Sequence[Agreement], trend: NudgeTrend | None, worst: Agreement, cosine: float | None) -> str:
     shown = "none" if cosine is None else f"{cosine:.6f}"
     text = f"Cosine {shown} over {len(rows)} parameters; the largest error is {worst.error:.2g} ({worst.name})."
     if trend is not None and trend.slope is not None:

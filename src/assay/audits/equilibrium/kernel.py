@@ -10,9 +10,9 @@ import numpy as np
 
 from assay import stats
 from assay.audits.equilibrium.kernel_problems import (
-    Answer,
     Array,
     Kernel,
+    KernelAnswer,
     Problem,
     Steps,
     has_deviations,
@@ -28,7 +28,7 @@ PRECISIONS = ("float32", "float64")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class KernelComparison:
     """One quantity of one problem in one precision: the largest difference, what rounding allows, and its size."""
 
     problem: str
@@ -57,9 +57,9 @@ def audit_kernel(
 ) -> Finding:
     """Whether ``kernel`` computes what the NumPy reference computes, state by state and gradient by gradient.
 
-    A kernel is ``eager``, ``fast``, ``deviations`` or ``population``, or any function from a ``Problem`` to an
-    ``Answer`` (see ``assay.audits.equilibrium.kernel_problems``): arrays in, arrays out, whatever runs in between.
-    It is asked for layered, looped, convolutional and attention networks, fresh and trained, in each precision;
+    A kernel is ``eager``, ``fast``, ``deviations`` or ``population``, or any function from a ``Problem`` to a
+    ``KernelAnswer`` (see ``assay.audits.equilibrium.kernel_problems``): arrays in, arrays out. It
+    is asked for layered, looped, convolutional and attention networks, fresh and trained, in each precision;
     every unit after every sweep and every parameter's gradient is compared. Tolerances are derived from the dtype,
     the number and size of the terms, the depth and the contraction. With ``controls`` kernels with one planted
     mistake each are asked the same questions and must be rejected.
@@ -115,9 +115,9 @@ def audit_kernel(
 
 def compare_all(
     kernel: Kernel, asked: Iterable[Problem], precisions: Sequence[str]
-) -> tuple[tuple[Comparison, ...], dict[str, list[float]]]:
+) -> tuple[tuple[KernelComparison, ...], dict[str, list[float]]]:
     """Every comparison, and the largest difference of any unit after each free sweep by problem and precision."""
-    compared: list[Comparison] = []
+    compared: list[KernelComparison] = []
     steps: dict[str, list[float]] = {}
     for problem in asked:
         for precision in precisions:
@@ -130,11 +130,11 @@ def compare_all(
     return tuple(compared), steps
 
 
-def _compare(problem: Problem, given: Answer, truth: Answer) -> list[Comparison]:
+def _compare(problem: Problem, given: KernelAnswer, truth: KernelAnswer) -> list[KernelComparison]:
     allowed = tolerance(problem, truth)
 
-    def row(quantity: str, error: float, limit: float, size: float) -> Comparison:
-        return Comparison(problem.name, problem.precision, quantity, error, limit, size)
+    def row(quantity: str, error: float, limit: float, size: float) -> KernelComparison:
+        return KernelComparison(problem.name, problem.precision, quantity, error, limit, size)
 
     rows = []
     for name in ("free", "plus", "minus"):
@@ -152,13 +152,13 @@ def _compare(problem: Problem, given: Answer, truth: Answer) -> list[Comparison]
     return rows
 
 
-def _decide(compared: Sequence[Comparison]) -> stats.Decision:
+def _decide(compared: Sequence[KernelComparison]) -> stats.Decision:
     labels = [f"{c.quantity} ({c.problem}, {c.precision})" for c in compared]
     shares = [c.share for c in compared]
     return stats.numeric_match(shares, 1.0, labels=labels, name="largest error / allowed by rounding")
 
 
-def _weakness(compared: Sequence[Comparison]) -> tuple[Check, ...]:
+def _weakness(compared: Sequence[KernelComparison]) -> tuple[Check, ...]:
     """Quantities so small beside their tolerance that zeros would have passed: said, since they show nothing."""
     blind = [c for c in compared if c.allowed >= c.size]
     if not blind:
@@ -192,7 +192,7 @@ def _controls(asked: Sequence[Problem], precisions: Sequence[str]) -> tuple[Cont
     return tuple(controls)
 
 
-def _measurements(compared: Sequence[Comparison]) -> tuple[Measurement, ...]:
+def _measurements(compared: Sequence[KernelComparison]) -> tuple[Measurement, ...]:
     numbers = []
     for precision in dict.fromkeys(c.precision for c in compared):
         for name, part in (("state", "states"), ("gradient", "gradient")):
@@ -203,7 +203,7 @@ def _measurements(compared: Sequence[Comparison]) -> tuple[Measurement, ...]:
     return tuple(numbers)
 
 
-def _summary(compared: Sequence[Comparison], steps: dict[str, list[float]], precisions: Sequence[str]) -> Table:
+def _summary(compared: Sequence[KernelComparison], steps: dict[str, list[float]], precisions: Sequence[str]) -> Table:
     rows: list[tuple[str, str, float | int, str | None]] = []
     for precision in precisions:
         for label, part in (("Max Hidden Diff", "states"), ("Output Diff", "output"), ("Gradient Diff", "gradient")):
@@ -223,7 +223,7 @@ def _step_table(steps: dict[str, list[float]]) -> Table:
                  columns=("Step", *names), rows=rows)  # fmt: skip
 
 
-def _gradient_table(compared: Sequence[Comparison]) -> Table:
+def _gradient_table(compared: Sequence[KernelComparison]) -> Table:
     rows = tuple(
         (c.problem, c.precision, c.quantity.removeprefix("gradient of "), c.error, c.allowed, c.size)
         for c in compared
@@ -234,7 +234,7 @@ def _gradient_table(compared: Sequence[Comparison]) -> Table:
                  rows=rows)  # fmt: skip
 
 
-def _step_figure(steps: dict[str, list[float]], compared: Sequence[Comparison]) -> Figure:
+def _step_figure(steps: dict[str, list[float]], compared: Sequence[KernelComparison]) -> Figure:
     drawn = {name: values for name, values in steps.items() if values and all(map(math.isfinite, values))}
     series = []
     for precision in dict.fromkeys(c.precision for c in compared):

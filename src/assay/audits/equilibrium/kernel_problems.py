@@ -69,7 +69,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Answer:
+class KernelAnswer:
     """States after each free sweep and each sweep nudged by +beta and -beta, the output, and gradients by name.
 
     A gradient is of the mean loss, by the centered difference; names are ``weights.0``, ``biases.0``, ... for layers
@@ -84,7 +84,7 @@ class Answer:
     gradients: dict[str, Array]
 
 
-Kernel = Callable[[Problem], Answer]
+Kernel = Callable[[Problem], KernelAnswer]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Tolerance:
 
 
 @lru_cache(maxsize=128)
-def oracle(problem: Problem) -> Answer:
+def oracle(problem: Problem) -> KernelAnswer:
     """The answer of the NumPy reference in float64; the same question is worked out once, since most of an audit's
     time went into answering it again for every planted mistake.
     """
@@ -115,11 +115,11 @@ def oracle(problem: Problem) -> Answer:
         )
         output = free[-1] @ net.w_out.T + net.b_out
         gradients = dict(net.gradient(x, y, beta=exact.beta, sweeps=exact.sweeps))
-        return Answer([[h] for h in free], [[h] for h in plus], [[h] for h in minus], output, gradients)
+        return KernelAnswer([[h] for h in free], [[h] for h in plus], [[h] for h in minus], output, gradients)
     states = net.trajectory(x, net.start(x), sweeps=free_sweeps)
     up, down = (net.trajectory(x, states[-1], sweeps=nudged_sweeps, beta=b, y=y) for b in (exact.beta, -exact.beta))
     pairs = net.gradient(x, y, beta=exact.beta, sweeps=exact.sweeps)
-    return Answer(states, up, down, net.output(states[-1]), _by_name(pairs))
+    return KernelAnswer(states, up, down, net.output(states[-1]), _by_name(pairs))
 
 
 def has_deviations(problem: Problem) -> bool:
@@ -127,7 +127,7 @@ def has_deviations(problem: Problem) -> bool:
     return isinstance(problem.network, LayeredReference | LoopedReference)
 
 
-def _oracle_of_deviations(exact: Problem, y: Array) -> Answer:
+def _oracle_of_deviations(exact: Problem, y: Array) -> KernelAnswer:
     net, x, betas = exact.network, exact.x, (exact.beta, -exact.beta)
     if isinstance(net, LoopedReference):
         free = net.trajectory(x, net.start(x), sweeps=exact.sweeps[0])
@@ -141,7 +141,7 @@ def _oracle_of_deviations(exact: Problem, y: Array) -> Answer:
         raise TypeError(f"{type(net).__name__} has no deviations of its own")
     gradients = _by_name(net.deviation_gradient(x, y, beta=exact.beta, sweeps=exact.sweeps))
     plus, minus = moved
-    return Answer(states, plus, minus, output, gradients)
+    return KernelAnswer(states, plus, minus, output, gradients)
 
 
 def _by_name(pairs: Any) -> dict[str, Array]:
@@ -151,7 +151,7 @@ def _by_name(pairs: Any) -> dict[str, Array]:
     return {f"{kind}.{i}": pair[j] for j, kind in kinds for i, pair in enumerate(pairs)}
 
 
-def tolerance(problem: Problem, answer: Answer) -> Tolerance:
+def tolerance(problem: Problem, answer: KernelAnswer) -> Tolerance:
     """Unit roundoff x 4 sqrt(terms) x size of the sums x layers, amplified by the contraction; see the lines below."""
     roundoff = float(np.finfo(problem.precision).eps) / 2
     net = problem.network
@@ -195,7 +195,7 @@ def tolerance(problem: Problem, answer: Answer) -> Tolerance:
     return Tolerance(float(state), gradients, float(state))
 
 
-def _of_deviations(problem: Problem, answer: Answer, state: float, gradients: dict[str, float]) -> Tolerance:
+def _of_deviations(problem: Problem, answer: KernelAnswer, state: float, gradients: dict[str, float]) -> Tolerance:
     """A deviation is a sum of products like a state, as wrong in proportion to its own size, and depends on the state
     where it bends; a gradient is a product of the two. Neither is divided by beta or by powers of gamma, except in the
     oracle, whose plain difference of states loses float64's last digits that way."""
@@ -297,7 +297,7 @@ def network_of(model: Model) -> Network:
     )  # fmt: skip
 
 
-def _contraction(answer: Answer) -> float:
+def _contraction(answer: KernelAnswer) -> float:
     """The factor by which the oracle's free sweeps shrink the change, over those well above rounding."""
     changes = [
         max(float(np.abs(b - a).max()) for a, b in zip(before, after, strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from assay.audits.equilibrium.kernel_problems import Answer, Array, Kernel, Model, Problem, Steps, oracle
+from assay.audits.equilibrium.kernel_problems import Array, Kernel, KernelAnswer, Model, Problem, Steps, oracle
 from assay.models import EnergyAttention, EnergyConv, EnergyMLP, LoopedMLP
 from assay.networks.energy_mlp.layers import Layers
 from assay.networks.energy_mlp.population import population_gradient, stack
@@ -23,25 +23,25 @@ from assay.rules import EqProp
 from assay.rules.estimators import Centered
 
 
-def eager(problem: Problem) -> Answer:
+def eager(problem: Problem) -> KernelAnswer:
     """The pure sweeps of the models, and gradients by automatic differentiation of the energy at the end states."""
     model = _model(problem)
     return _stepwise(problem, model, lambda *args: _swept(model, *args), autograd=True)
 
 
-def fast(problem: Problem) -> Answer:
+def fast(problem: Problem) -> KernelAnswer:
     """What training uses: ``model.relax`` (in place, cached, merged) and the written-out contrast of ``EqProp``."""
     model = _model(problem)
     return _stepwise(problem, model, lambda *args: _relaxed(model, *args), autograd=False)
 
 
-def deviations(problem: Problem) -> Answer:
+def deviations(problem: Problem) -> KernelAnswer:
     """What training uses by default: ``model.deviate`` and the contrast of small terms; layered and looped networks."""
     model = _model(problem)
     return _stepwise(problem, model, lambda *args: _relaxed(model, *args), autograd=False)
 
 
-def population(problem: Problem) -> Answer:
+def population(problem: Problem) -> KernelAnswer:
     """The problem as the first of two networks relaxed side by side; layered networks only."""
     model = _model(problem)
     if not isinstance(model, EnergyMLP):
@@ -69,7 +69,7 @@ def population(problem: Problem) -> Answer:
     pairs = run(problem.sweeps).gradients
     gradients = {f"{kind}.{i}": pair[j][0].numpy() for i, pair in enumerate(pairs) for j, kind in enumerate(_KINDS)}
     output = model.logits(tuple(torch.from_numpy(s) for s in free[-1])).detach().numpy()
-    return Answer(free, plus, minus, output, gradients)
+    return KernelAnswer(free, plus, minus, output, gradients)
 
 
 KERNELS: dict[str, Kernel] = {"eager": eager, "fast": fast, "deviations": deviations, "population": population}
@@ -78,7 +78,7 @@ DEVIATING: tuple[Kernel, ...] = (deviations, population)
 _KINDS = ("weights", "biases")
 
 
-def rounded(problem: Problem) -> Answer:
+def rounded(problem: Problem) -> KernelAnswer:
     """The oracle with its inputs and results rounded to the precision of the problem: what no kernel can avoid."""
     exact = oracle(problem)
     dtype = problem.dtype
@@ -87,7 +87,7 @@ def rounded(problem: Problem) -> Answer:
         return [[layer.astype(dtype) for layer in step] for step in steps]
 
     gradients = {name: g.astype(dtype) for name, g in exact.gradients.items()}
-    return Answer(cut(exact.free), cut(exact.plus), cut(exact.minus), exact.output.astype(dtype), gradients)
+    return KernelAnswer(cut(exact.free), cut(exact.plus), cut(exact.minus), exact.output.astype(dtype), gradients)
 
 
 def planted() -> dict[str, Kernel]:
@@ -132,7 +132,7 @@ def _dropped_bias(net: Any) -> Any:
     return replace(net, biases=(net.biases[0], 0 * net.biases[1], *net.biases[2:]))
 
 
-def _one_short(problem: Problem) -> Answer:
+def _one_short(problem: Problem) -> KernelAnswer:
     """Every state one sweep late: the k-th reported is the (k-1)-th computed."""
     answer = rounded(problem)
     net, x = problem.cast("float64").network, problem.cast("float64").x
@@ -143,7 +143,7 @@ def _one_short(problem: Problem) -> Answer:
 
 
 def _gradient_changed(change: Callable[[str, Array], Array]) -> Kernel:
-    def kernel(problem: Problem) -> Answer:
+    def kernel(problem: Problem) -> KernelAnswer:
         answer = rounded(problem)
         return replace(answer, gradients={name: change(name, g) for name, g in answer.gradients.items()})
 
@@ -190,7 +190,7 @@ def _model(problem: Problem) -> Model:
 Mover = Callable[[Any, State, int, "Nudge | None"], State]
 
 
-def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) -> Answer:
+def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) -> KernelAnswer:
     x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
     with torch.no_grad():
         clamped: Any = model.clamp(x)
@@ -214,7 +214,7 @@ def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) ->
             rule = EqProp(Centered(problem.beta), sweeps=problem.sweeps, coordinates=cast(Any, problem.coordinates))
             rule.backward(model, x, y)
     steps_of = {sign: [_numpy(state) for state in states] for sign, states in nudged.items()}
-    return Answer([_numpy(s) for s in free], steps_of[1], steps_of[-1], output, _gradients(model))
+    return KernelAnswer([_numpy(s) for s in free], steps_of[1], steps_of[-1], output, _gradients(model))
 
 
 def _swept(model: Model, clamped: Any, state: State, sweeps: int, nudge: Nudge | None) -> State:

@@ -159,10 +159,10 @@ def _beside_backprop(ours: Curve, plain: Peak | None, by_depth: Sequence[Curve])
 
 
 def _curve(name: str, model: nn.Module, *, rule: Rule, x: Tensor, y: Tensor, counts: Sequence[int]) -> Curve:
-    return Curve(name, tuple(counts), tuple(_peak(model, rule, x, y, count) for count in counts))
+    return Curve(name, tuple(counts), tuple(_peak(model, rule, x, y, sweeps=count) for count in counts))
 
 
-def _peak(model: nn.Module, rule: Rule, x: Tensor, y: Tensor, sweeps: int) -> Peak:
+def _peak(model: nn.Module, rule: Rule, x: Tensor, y: Tensor, *, sweeps: int) -> Peak:
     twin = untouched(model)
     if has_setting(rule, "sweeps"):
         rule = changed(rule, sweeps=(sweeps, sweeps))
@@ -240,7 +240,7 @@ def _by_depth(
     if family is None:
         return ()
     curves = [
-        Curve(name, tuple(depths), tuple(_peak(family(depth), a_rule, x, y, sweeps) for depth in depths))
+        Curve(name, tuple(depths), tuple(_peak(family(depth), a_rule, x, y, sweeps=sweeps) for depth in depths))
         for name, a_rule in ((type(rule).__name__, rule), ("backprop through the sweeps", through_time))
     ]
     ordinary = [_plain_peak(family(depth), x, y) for depth in depths]

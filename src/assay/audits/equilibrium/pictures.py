@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from assay.audits.equilibrium.agreement import Agreement, Trend, has_setting
+from assay.audits.equilibrium.agreement import Agreement, NudgeTrend, has_setting
 from assay.audits.equilibrium.true_gradient import untouched
 from assay.protocols import Clamped, EquilibriumModel, Nudge, Rule, State
 from assay.results import Figure, Reference, Series
@@ -19,7 +19,7 @@ Phases = list[list[float]]
 """One list for the free sweeps and one for the nudged."""
 
 
-def agreement_figures(rows: Sequence[Agreement], trend: Trend | None, limit: float) -> tuple[Figure, ...]:
+def agreement_figures(rows: Sequence[Agreement], trend: NudgeTrend | None, limit: float) -> tuple[Figure, ...]:
     """The error of each parameter, and of the whole gradient against beta."""
     places = tuple(float(i) for i in range(len(rows)))
     figures = [

@@ -82,7 +82,7 @@ def audit_stability(
         headline=decision.measurement.name,
         measurements=(
             decision.measurement.model_copy(update={"n": len(x), "of": "inputs"}),
-            *_measurements(found, bound, settled, rate, path),
+            *_measurements(found, bound, settled, rate=rate, path=path),
         ),
         tables=(_table(found, bound, limit),),
         figures=(_residual_figure(path), _bound_figure(found, bound, limit)),
@@ -152,7 +152,7 @@ def _planted(weight: Tensor, limit: float) -> StepMap:
 
 
 def _measurements(
-    found: Attack, bound: Certificate | None, settled: float, rate: float | None, path: Trace
+    found: Attack, bound: Certificate | None, settled: float, *, rate: float | None, path: Trace
 ) -> tuple[Measurement, ...]:
     n = len(found.worst)
     numbers = [

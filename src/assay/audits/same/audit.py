@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from assay.audits.same import conditions as at
 from assay.audits.same import present
-from assay.audits.same.judge import Comparison, Truth, compare
+from assay.audits.same.judge import QuantityComparison, Truth, compare
 from assay.audits.same.locate import first_difference, traced
 from assay.audits.same.modes import agree_in_evaluation
-from assay.audits.same.quantities import Call, Quantities, Question, Wrapped, counterparts
+from assay.audits.same.quantities import Call, Inquiry, Quantities, Wrapped, counterparts
 from assay.audits.same.swap import Pairs, blamed, counterpart_modules, exchange
 from assay.errors import InputError, NotPassed, expected, unknown
 from assay.learning.resolve import is_path
@@ -36,7 +36,7 @@ class NotSame(NotPassed, AssertionError):
 
 
 @dataclass
-class Facts:
+class SameFacts:
     """What was measured, before anything is decided."""
 
     name: str
@@ -44,7 +44,7 @@ class Facts:
     dtype: torch.dtype
     budget: float | None
     without: tuple[str, ...] = ()
-    compared: list[Comparison] = field(default_factory=list)
+    compared: list[QuantityComparison] = field(default_factory=list)
     truth: Truth | None = None
     found: Quantities = field(default_factory=dict)
     untested: dict[str, str] = field(default_factory=dict)
@@ -141,16 +141,16 @@ class _Models:
 def _measure(
     reference: nn.Module, candidate: nn.Module, sample: Any, *, seed: int, budget: float | None, gradients: bool,
     call: Call | None, given: Mapping[str, str] | None, without: tuple[str, ...], name: str | None,
-) -> Facts:  # fmt: skip
+) -> SameFacts:  # fmt: skip
     template, cases = drawn(sample, INPUTS, seed)
     names = input_names(reference, template)
     check_inputs(cases[0], names)
     leaves = cases[0]
     dtype = native_dtype(reference, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
     subject = name or f"{_said(candidate)} against {_said(reference)}"
-    facts = Facts(subject, seed, dtype, budget, without)
-    question = Question(template, tuple(names), call, seed, (1 if at.SECOND in without else 2) if gradients else 0)
-    models = _copies(facts, reference, candidate, dtype, seed)
+    facts = SameFacts(subject, seed, dtype, budget, without)
+    question = Inquiry(template, tuple(names), call, seed, (1 if at.SECOND in without else 2) if gradients else 0)
+    models = _copies(facts, reference, candidate, dtype=dtype, seed=seed)
     same = counterparts(reference, candidate, given)
     noise = torch_generator(seed, "noise").get_state()
 
@@ -204,7 +204,7 @@ def _measure(
     return facts
 
 
-def _copies(facts: Facts, reference: nn.Module, candidate: nn.Module, dtype: torch.dtype, seed: int) -> _Models:
+def _copies(facts: SameFacts, reference: nn.Module, candidate: nn.Module, *, dtype: torch.dtype, seed: int) -> _Models:
     rough = duplicate(reference, training=None)
     wide = attempt(lambda: (duplicate(reference, dtype=torch.float64, training=None),
                             duplicate(reference, dtype=torch.float64, training=None)))  # fmt: skip
@@ -220,7 +220,7 @@ def _copies(facts: Facts, reference: nn.Module, candidate: nn.Module, dtype: tor
     return _Models(rough, exact, nudged, candidate if copied.value is None else copied.value)
 
 
-def _missing_gradients(facts: Facts, candidate: nn.Module, asked: bool) -> None:
+def _missing_gradients(facts: SameFacts, candidate: nn.Module, asked: bool) -> None:
     assert facts.truth is not None
     wanted = [n for n in facts.truth.exact if n.startswith("gradient")]
     missing = [n for n in wanted if n not in facts.found]
@@ -234,7 +234,7 @@ def _missing_gradients(facts: Facts, candidate: nn.Module, asked: bool) -> None:
         )
 
 
-def _again(facts: Facts, question: Question, models: _Models, leaves: list[Any]) -> None:
+def _again(facts: SameFacts, question: Inquiry, models: _Models, leaves: list[Any]) -> None:
     """The same call twice, and inputs in another order of memory."""
     assert facts.truth is not None
     outputs = replace(question, order=0)
@@ -252,7 +252,7 @@ def _again(facts: Facts, question: Question, models: _Models, leaves: list[Any])
 
 
 def _edges(
-    facts: Facts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
+    facts: SameFacts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
     high: torch.dtype,
 ) -> None:  # fmt: skip
     assert facts.truth is not None
@@ -299,7 +299,7 @@ def _in_proportion(truth: Truth, name: str, here: Tensor) -> Tensor:
 
 
 def _after_a_step(
-    facts: Facts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
+    facts: SameFacts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str],
     high: torch.dtype,
 ) -> None:  # fmt: skip
     """Both take the same step of training: a candidate that keeps old weights somewhere is found out."""
@@ -331,7 +331,7 @@ def _after_a_step(
 
 
 def _locate(
-    question: Question, models: _Models, *, leaves: list[Any], high: torch.dtype, dtype: torch.dtype, seed: int
+    question: Inquiry, models: _Models, *, leaves: list[Any], high: torch.dtype, dtype: torch.dtype, seed: int
 ) -> str | None:
     """Only where both have the same modules; the innermost one is named."""
     names = {name for name, _ in models.rough.named_modules()}
@@ -351,7 +351,7 @@ def _locate(
 
 
 def _locate_by_exchange(
-    facts: Facts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str]
+    facts: SameFacts, models: _Models, *, leaves: list[Any], ask: Callable[..., Quantities], same: dict[str, str]
 ) -> str | None:
     """Where modules have other names: the one of the candidate that the reference's has to take the place of."""
     truth = facts.truth

@@ -21,7 +21,7 @@ SAFETY = 8.0
 
 
 @dataclass(frozen=True)
-class Comparison:
+class QuantityComparison:
     """One quantity under one condition."""
 
     condition: str
@@ -55,7 +55,7 @@ class Truth:
         return r + s
 
 
-def compare(condition: str, truth: Truth, found: Quantities) -> list[Comparison]:
+def compare(condition: str, truth: Truth, found: Quantities) -> list[QuantityComparison]:
     """Every quantity of the reference against the candidate's."""
     results = []
     for name, exact in truth.exact.items():
@@ -71,17 +71,17 @@ def compare(condition: str, truth: Truth, found: Quantities) -> list[Comparison]
     return results
 
 
-def _compare(condition: str, name: str, truth: Truth, found: Tensor) -> Comparison:
+def _compare(condition: str, name: str, truth: Truth, found: Tensor) -> QuantityComparison:
     exact, rough = truth.exact[name], truth.rough[name]
     if not is_continuous(exact):
         wrong = int((found != rough).sum())
-        return Comparison(condition, name, math.inf if wrong else 0.0, float(wrong), float(wrong), 0.0,
+        return QuantityComparison(condition, name, math.inf if wrong else 0.0, float(wrong), float(wrong), 0.0,
                           f"{wrong} of {found.numel()} entries differ" if wrong else "")  # fmt: skip
     usable = torch.isfinite(exact) & torch.isfinite(rough)
     if bool((torch.isfinite(found) != torch.isfinite(rough))[torch.isfinite(exact) == torch.isfinite(rough)].any()):
         return _wrong(condition, name, "NaN or infinity where the reference has none, or the other way round")
     if not bool(usable.any()):
-        return Comparison(condition, name, 0.0, 0.0, 0.0, 0.0, "nothing finite to compare")
+        return QuantityComparison(condition, name, 0.0, 0.0, 0.0, 0.0, "nothing finite to compare")
     error, scale, size = (x[usable] for x in ((found - exact).abs().double(), truth.scale(name), exact.abs().double()))
     root = float(scale.square().mean().sqrt())
     norm, allowed = float(error.norm()), SAFETY * float(scale.norm())
@@ -90,8 +90,8 @@ def _compare(condition: str, name: str, truth: Truth, found: Tensor) -> Comparis
     whole = 0.0 if norm == 0 else norm / allowed if allowed else math.inf
     largest = float(size.norm())
     relative = norm / largest if largest else (0.0 if norm == 0 else math.inf)
-    return Comparison(condition, name, max(whole, entry), norm, relative, allowed)
+    return QuantityComparison(condition, name, max(whole, entry), norm, relative, allowed)
 
 
-def _wrong(condition: str, name: str, why: str) -> Comparison:
-    return Comparison(condition, name, math.inf, math.inf, math.inf, 0.0, why)
+def _wrong(condition: str, name: str, why: str) -> QuantityComparison:
+    return QuantityComparison(condition, name, math.inf, math.inf, math.inf, 0.0, why)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.same.judge import Truth, compare
-from assay.audits.same.quantities import Quantities, Question
+from assay.audits.same.quantities import Inquiry, Quantities
 from assay.probe import tree
 from assay.probe.hooks import Hook, watching
 from assay.probe.values import exact, is_continuous
@@ -20,7 +20,7 @@ Key = tuple[str, str, int]
 
 
 @dataclass
-class Traced:
+class TracedPass:
     """What entered and left every module of a pass, and the gradients that came back there."""
 
     order: list[Key] = field(default_factory=list)
@@ -30,9 +30,9 @@ class Traced:
     quantities: Quantities = field(default_factory=dict)
 
 
-def traced(question: Question, model: nn.Module, leaves: list[Any], dtype: torch.dtype | None) -> Traced:
+def traced(question: Inquiry, model: nn.Module, leaves: list[Any], dtype: torch.dtype | None) -> TracedPass:
     """One pass with every module watched, forwards and backwards."""
-    found, counts, stack = Traced(), dict[str, int](), list[tuple[str, int]]()
+    found, counts, stack = TracedPass(), dict[str, int](), list[tuple[str, int]]()
 
     def keep(key: Key, value: Any) -> None:
         found.order.append(key)
@@ -73,10 +73,10 @@ def _keeper(place: dict[int, Tensor], number: int) -> Callable[[Tensor], None]:
     return hook
 
 
-def first_difference(exactly: Traced, rough: Traced, nudged: Traced, found: Traced) -> str | None:
+def first_difference(exactly: TracedPass, rough: TracedPass, nudged: TracedPass, found: TracedPass) -> str | None:
     """The module to blame, "(model)" for the outermost code; None if the traces do not show one."""
 
-    def differs(kind: Callable[[Traced], dict[str, Tensor]]) -> bool:
+    def differs(kind: Callable[[TracedPass], dict[str, Tensor]]) -> bool:
         truth = Truth(kind(exactly), kind(rough), kind(nudged))
         shared = truth.exact.keys() & truth.rough.keys()
         truth = Truth({k: v for k, v in truth.exact.items() if k in shared}, truth.rough, truth.nudged)
@@ -100,7 +100,7 @@ def first_difference(exactly: Traced, rough: Traced, nudged: Traced, found: Trac
     return (innermost[0] or "(model)") if innermost else None
 
 
-def _gradients(trace: Traced, key: Key) -> dict[str, Tensor]:
+def _gradients(trace: TracedPass, key: Key) -> dict[str, Tensor]:
     values = trace.values.get(key, [])
     back = trace.gradients.get(key, {})
     return {f"output {i}": back.get(i, torch.zeros_like(v)) for i, v in enumerate(values)}

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from assay.audits.same.conditions import PARTS
-from assay.audits.same.judge import SAFETY, Comparison, compare
+from assay.audits.same.judge import SAFETY, QuantityComparison, compare
 from assay.results import Check, Control, Finding, Issue, Measurement, Region, Table, Verdict
 from assay.stats import binomial_interval
 
 if TYPE_CHECKING:
-    from assay.audits.same.audit import Facts
+    from assay.audits.same.audit import SameFacts
 
 HEADLINE = "largest error / allowed by rounding"
 LEVELS = (100.0, 10.0, 3.0)
 """Planted errors, in units of the allowance."""
 
 
-def summarise(facts: Facts) -> Finding:
+def summarise(facts: SameFacts) -> Finding:
     """The finding of what was measured."""
     checks = _checks(facts)
     verdict = _verdict(facts, checks)
@@ -47,31 +47,31 @@ def summarise(facts: Facts) -> Finding:
     )  # fmt: skip
 
 
-def _claim(facts: Facts) -> str:
+def _claim(facts: SameFacts) -> str:
     how = "up to rounding" if facts.budget is None else f"to a relative error of {facts.budget:g}"
     left_out = f"; nothing is claimed of: {', '.join(facts.without)}" if facts.without else ""
     return f"the candidate computes what the reference computes, {how}{left_out}"
 
 
-def _declarations(facts: Facts) -> tuple[str, ...]:
+def _declarations(facts: SameFacts) -> tuple[str, ...]:
     """How to say that a candidate does not claim what it raises at."""
     parts = [part for part in (*facts.lacking, *facts.wrong) if part in PARTS]
     typed = " ".join(f"--without {shlex.quote(part)}" for part in parts)
     return (f"if nothing is claimed there, say so: without={parts!r}, or {typed}",) if parts else ()
 
 
-def worst(facts: Facts) -> Comparison | None:
+def worst(facts: SameFacts) -> QuantityComparison | None:
     """The quantity farthest above its allowance, outputs before gradients where both are infinite."""
     return max(facts.compared, key=lambda c: (c.share, c.quantity.startswith("output")), default=None)
 
 
-def _failed(facts: Facts, one: Comparison) -> bool:
+def _failed(facts: SameFacts, one: QuantityComparison) -> bool:
     if facts.budget is None:
         return one.differs
     return one.differs and not one.relative <= facts.budget
 
 
-def _checks(facts: Facts) -> list[Check]:
+def _checks(facts: SameFacts) -> list[Check]:
     checks = []
     for condition in dict.fromkeys(one.condition for one in facts.compared):
         for kind in ("output", "gradient", "second derivative", "buffer"):
@@ -95,13 +95,13 @@ def _checks(facts: Facts) -> list[Check]:
     return checks
 
 
-def _told(one: Comparison) -> str:
+def _told(one: QuantityComparison) -> str:
     if one.why:
         return f"{one.quantity}: {one.why}"
     return f"{one.quantity} is off by {one.relative:.2g} of its size, {one.share:.2g} times what rounding allows"
 
 
-def _blind(facts: Facts) -> str:
+def _blind(facts: SameFacts) -> str:
     """Outputs so uncertain in the reference itself that anything would have passed."""
     if facts.truth is None:
         return ""
@@ -113,7 +113,7 @@ def _blind(facts: Facts) -> str:
     return ""
 
 
-def _verdict(facts: Facts, checks: list[Check]) -> Verdict:
+def _verdict(facts: SameFacts, checks: list[Check]) -> Verdict:
     if any(check.name.startswith("every comparison") for check in checks):
         return Verdict.INCONCLUSIVE
     if any(check.verdict is Verdict.FAIL for check in checks):
@@ -123,7 +123,7 @@ def _verdict(facts: Facts, checks: list[Check]) -> Verdict:
     return Verdict.PASS
 
 
-def _reason(facts: Facts, verdict: Verdict) -> str:
+def _reason(facts: SameFacts, verdict: Verdict) -> str:
     top = worst(facts)
     if verdict is Verdict.INCONCLUSIVE:
         return _blind(facts)
@@ -145,7 +145,7 @@ def _reason(facts: Facts, verdict: Verdict) -> str:
     return f"{part}: {why}"
 
 
-def _measurements(facts: Facts) -> tuple[Measurement, ...]:
+def _measurements(facts: SameFacts) -> tuple[Measurement, ...]:
     top = worst(facts)
     numbers = [Measurement(name=HEADLINE, value=top.share if top else None, n=max(1, len(facts.compared)),
                            of="comparisons", region=Region(high=1.0))]
@@ -157,7 +157,7 @@ def _measurements(facts: Facts) -> tuple[Measurement, ...]:
     return tuple(numbers)
 
 
-def _agreement(facts: Facts) -> list[Measurement]:
+def _agreement(facts: SameFacts) -> list[Measurement]:
     """For outputs [rows, classes]: how often both decide alike, with its exact bound."""
     assert facts.truth is not None
     for name, exact in facts.truth.exact.items():
@@ -170,14 +170,14 @@ def _agreement(facts: Facts) -> list[Measurement]:
     return []
 
 
-def _table(facts: Facts) -> Table:
+def _table(facts: SameFacts) -> Table:
     rows = sorted(facts.compared, key=lambda c: -c.share)[:20]
     cells = tuple((c.condition, c.quantity, c.error, c.relative, c.allowed, c.share) for c in rows)
     columns = ("Condition", "Quantity", "Error", "Relative", "Allowed", "Error / allowed")
     return Table(title="The comparisons nearest to, or beyond, what rounding allows", columns=columns, rows=cells)
 
 
-def _controls(facts: Facts) -> tuple[Control, ...]:
+def _controls(facts: SameFacts) -> tuple[Control, ...]:
     """The reference against itself, and against itself with every weight moved along one random direction."""
     if facts.truth is None:
         return ()
@@ -207,7 +207,7 @@ def _controls(facts: Facts) -> tuple[Control, ...]:
     return tuple(found)
 
 
-def _issues(facts: Facts) -> tuple[Issue, ...]:
+def _issues(facts: SameFacts) -> tuple[Issue, ...]:
     failed = [c for c in facts.compared if _failed(facts, c)]
     location = facts.module or "outputs only: no module inside could be told from the others"
     cause, fix = _advice(facts, failed)
@@ -215,7 +215,7 @@ def _issues(facts: Facts) -> tuple[Issue, ...]:
     return (Issue(title=title, location=location, severity="high", cause=cause, fix=fix, script=SCRIPT),)
 
 
-def _title(facts: Facts) -> str:
+def _title(facts: SameFacts) -> str:
     raises = any(part != "dtype" and part != "gradients" for part in facts.wrong)
     return "The candidate raises where the reference does not" if raises else "The candidate answers in another form"
 
@@ -228,7 +228,7 @@ print("candidate is off by", (candidate(x).double() - truth).abs().max().item())
 """
 
 
-def _advice(facts: Facts, failed: list[Comparison]) -> tuple[str, str]:
+def _advice(facts: SameFacts, failed: list[QuantityComparison]) -> tuple[str, str]:
     where = facts.module or "the candidate"
     if not failed:
         part, why = next(iter(facts.wrong.items()))
@@ -261,7 +261,7 @@ def _advice(facts: Facts, failed: list[Comparison]) -> tuple[str, str]:
     return f"{where} computes something else in its forward pass", alone
 
 
-def _limitations(facts: Facts) -> tuple[str, ...]:
+def _limitations(facts: SameFacts) -> tuple[str, ...]:
     lines = ["Only inputs like the sample, and a few at its edges, were tried.", *facts.notes]
     if facts.high_problem:
         lines.append(f"The reference has no float64 run ({facts.high_problem}): its rounding is an estimate.")

@@ -33,7 +33,7 @@ class Wrapped(nn.Module):
 
 
 @dataclass(frozen=True)
-class Question:
+class Inquiry:
     """What both models are asked: inputs as leaves of a template, how to call, which weights are counterparts."""
 
     template: Any

@@ -9,14 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.audits.symmetry.joining import Joining, apart, joining
 from assay.audits.symmetry.representations.base import Invariant
-from assay.audits.symmetry.subject import Subject, batch_size
+from assay.audits.symmetry.subject import CHUNK_BYTES, Subject, batch_size
 from assay.errors import expected
 from assay.probe import tree
 from assay.probe.containment import attempt
 from assay.probe.subject import Leaves, Precision
 from assay.probe.values import difference, jittered, largest
 from assay.seeding import torch_generator
+
+MOST_JOINED = 64
+"""Graphs of one call at most."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,10 @@ def arrange(subject: Subject, sample: Any, inputs: int, *, stochastic: bool) -> 
     cases = subject.cases
     if not rows and callable(sample) and len(cases) == 1:
         cases = _drawn_singly(subject, sample, inputs)
-    return replace(subject, cases=cases, rows=rows, mergeable=mergeable, fixed_batch=fixed, _base={}), coupling
+    arranged = replace(subject, cases=cases, rows=rows, mergeable=mergeable, fixed_batch=fixed, _base={})
+    if not rows and not stochastic:
+        arranged = replace(arranged, joining=_joining(arranged))
+    return arranged, coupling
 
 
 def _no_batch_axis(subject: Subject) -> str | None:
@@ -78,15 +85,15 @@ def _coupling(subject: Subject) -> Coupling:
     others = jittered(leaves, torch_generator(subject.seed, "coupling"))
     half = max(1, size // 2)
     if size == 1:
-        changed, reference = _rowwise(leaves, others, size, lambda a, b: torch.cat([a, b])), leaves
+        changed = _rowwise(leaves, others, size, lambda a, b: torch.cat([a, b]))
     else:
-        changed, reference = _rowwise(leaves, others, size, lambda a, b: torch.cat([a[:half], b[half:]])), leaves
+        changed = _rowwise(leaves, others, size, lambda a, b: torch.cat([a[:half], b[half:]]))
     precision: Precision = "high" if subject.high is not None else "low"
     try:
         after = subject.values(changed, precision)
     except Exception as error:  # a model of one fixed batch size; the rows of size 1 stay as they are
         return Coupling(False, False, 0.0, 0.0, f"it does not run with other rows ({type(error).__name__})")
-    before = subject.values(reference, precision)
+    before = subject.base(0, precision)
     change = floor = 0.0
     for index in subject.tested:
         if len(after[index]) < half:
@@ -119,6 +126,32 @@ def _mergeable(subject: Subject) -> bool:
         if not (float(gap) <= 64 * limit or bool(torch.isnan(gap))):
             return False
     return True
+
+
+def _joining(subject: Subject) -> Joining | None:
+    """How several graphs go into one call, if the model then says of each what it says of it alone."""
+    found = joining(subject.cases[0], subject.inputs)
+    if found is None:
+        return None
+    # The largest two: a call then holds many of the smaller ones.
+    first, *others = sorted(subject.cases, key=found.nodes, reverse=True)
+    other = others[0] if others else jittered(first, torch_generator(subject.seed, "joining"))
+    count = min(MOST_JOINED, CHUNK_BYTES // max(1, subject.row_bytes * subject.first_axis(first)))
+    if count < 2:
+        return None
+    # As many as a call will hold: a model may have room for so many nodes only.
+    graphs = [(first, other)[number % 2] for number in range(count)]
+    precision = subject.precisions[-1]
+
+    def tried() -> bool:
+        alone = [subject.values(first, precision), subject.values(other, precision)]
+        outputs = subject.values(found.joined(graphs), precision)
+        singles = {index: [alone[number % 2][index] for number in range(count)] for index in subject.tested}
+        return all(subject.same(apart(outputs[index], several), several) for index, several in singles.items())
+
+    if not attempt(tried).value:
+        return None
+    return replace(found, most=sum(found.nodes(one) for one in graphs))
 
 
 def _rowwise(a: Leaves, b: Leaves, size: int, join: Callable[[Tensor, Tensor], Tensor]) -> Leaves:

@@ -13,12 +13,12 @@ from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.stages import run_forward
 from assay.audits.symmetry.subject import prepare
 from assay.errors import expected
-from assay.probe.copies import untouched_random_state
+from assay.probe.copies import own_autograd, untouched_random_state
 from assay.results import Figure, Series
 
 
 @dataclass(frozen=True)
-class Entry:
+class LoggedErrors:
     """The errors at one step: largest relative error and test verdict per "generator, output"."""
 
     step: int
@@ -60,13 +60,13 @@ class EquivarianceLogger:
             raise expected("every >= 1", given=repr(every))
         self.sample, self.symmetry, self.every, self.log, self.call = sample, symmetry, every, log, call
         self.options = Options(seed, None, inputs, transforms, frozenset({"special", "sizes", "sensitivity"}))
-        self.history: list[Entry] = []
+        self.history: list[LoggedErrors] = []
 
-    def __call__(self, model: nn.Module, step: int) -> Entry | None:
+    def __call__(self, model: nn.Module, step: int) -> LoggedErrors | None:
         """The errors at this step, or None between two measurements."""
         if step % self.every:
             return None
-        with untouched_random_state():
+        with untouched_random_state(), own_autograd():
             subject = prepare(
                 model, self.sample, self.symmetry, seed=self.options.seed, inputs=self.options.inputs, call=self.call
             )
@@ -74,7 +74,7 @@ class EquivarianceLogger:
         names = [f"{test.generator}, {test.errors.output}" for test in facts.tests]
         errors = {name: test.judgement.worst for name, test in zip(names, facts.tests, strict=True)}
         labels: dict[str, str] = {name: test.judgement.label for name, test in zip(names, facts.tests, strict=True)}
-        entry = Entry(step, errors, labels or {"guards": "UNTESTED"})
+        entry = LoggedErrors(step, errors, labels or {"guards": "UNTESTED"})
         self.history.append(entry)
         if self.log is not None:
             self.log({f"equivariance error/{name}": value for name, value in errors.items()}, step)

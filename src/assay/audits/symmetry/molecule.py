@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from assay.audits.symmetry.audit import audit_symmetry
 from assay.audits.symmetry.groups.continuous import E
 from assay.audits.symmetry.groups.discrete import S
-from assay.audits.symmetry.quick import Options
+from assay.audits.symmetry.quick import AuditOptions
 from assay.audits.symmetry.representations.actions import node_index, permuted
 from assay.audits.symmetry.representations.base import Representation, invariant, point, tensor, vector
 from assay.audits.symmetry.spec import Symmetry
@@ -40,7 +40,7 @@ TENSORS = ("stress", "virials", "virial")
 NUMBERS_PER_NODE = ("node_energy", "atomic_energy", "energies")
 
 
-def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[Options]) -> Finding:
+def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[AuditOptions]) -> Finding:
     """``audit_symmetry`` under E(3) and permutations of the atoms, with the roles of inputs and outputs guessed.
 
     Args:
@@ -53,7 +53,7 @@ def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[
     guessed is the first check of the finding; what has no well-known name is invariant as an input and untested as an
     output.
     """
-    samples = sample if isinstance(sample, list) else [sample]
+    samples = [graph for one in (sample if isinstance(sample, list) else [sample]) for graph in _graphs_of(one)]
     if not samples:
         raise expected("at least one molecule", given="an empty list")
     first = samples[0]
@@ -180,6 +180,13 @@ def _as_graph(model: Any, graph: Any) -> Callable[[nn.Module, Any], Any]:
         return module(other)
 
     return call
+
+
+def _graphs_of(one: Any) -> list[Any]:
+    """The graphs of a batch of PyG as batches of one: atoms of different molecules do not change places."""
+    if not hasattr(one, "to_data_list") or one.num_graphs < 2:
+        return [one]
+    return [type(one).from_data_list([graph]) for graph in one.to_data_list()]
 
 
 def _graph(model: Any, graph: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.subject import prepare
 from assay.errors import NotPassed
 from assay.learning.subjects import subject_of
-from assay.probe.copies import untouched_random_state
+from assay.probe.copies import own_autograd, untouched_random_state
 from assay.results import Finding, Verdict
 
 
@@ -29,7 +29,7 @@ class NotEquivariant(NotPassed, AssertionError):
     """What ``assert_equivariant`` raises: also an AssertionError, so that test runners show it as a failure."""
 
 
-class Options(TypedDict, total=False):
+class AuditOptions(TypedDict, total=False):
     """The keyword arguments of ``audit_symmetry``."""
 
     seed: int
@@ -71,7 +71,7 @@ def assert_equivariant(
     skip = frozenset(part for part in PARTS if part not in ("sensitivity", "special", "search", "localise"))
     options = facts.Options(seed, budget, inputs, transforms, skip, first_only=True)
     model, sample = subject_of(model, sample, seed=seed)
-    with untouched_random_state():
+    with untouched_random_state(), own_autograd():
         subject = prepare(model, sample, symmetry, seed=seed, inputs=inputs, call=call)
         found = stages.run_forward(subject, options, type(model).__name__, sample)
         if found.broken and not found.guards.stopped:  # only now it pays to look for the place
@@ -86,21 +86,21 @@ def assert_equivariant(
 
 
 def audit_invariance(
-    model: nn.Module, sample: Any, group: Group, *, inputs_as: Any, **options: Unpack[Options]
+    model: nn.Module, sample: Any, group: Group, *, inputs_as: Any, **options: Unpack[AuditOptions]
 ) -> Finding:
     """``audit_symmetry`` for a model whose single output does not change under the group."""
     return audit_symmetry(model, sample, Symmetry(group, inputs=inputs_as, outputs=invariant()), **options)
 
 
 def audit_equivariance(
-    model: nn.Module, sample: Any, group: Group, *, inputs_as: Any, outputs_as: Any, **options: Unpack[Options]
+    model: nn.Module, sample: Any, group: Group, *, inputs_as: Any, outputs_as: Any, **options: Unpack[AuditOptions]
 ) -> Finding:
     """``audit_symmetry`` with group and representations given one by one."""
     return audit_symmetry(model, sample, Symmetry(group, inputs=inputs_as, outputs=outputs_as), **options)
 
 
 def audit_so3(
-    model: nn.Module, sample: Any, *, outputs_as: Representation | None = None, **options: Unpack[Options]
+    model: nn.Module, sample: Any, *, outputs_as: Representation | None = None, **options: Unpack[AuditOptions]
 ) -> Finding:
     """Rotations of vectors along the last axis; the output is invariant unless ``outputs_as`` says otherwise."""
     spec = Symmetry(SO(3), inputs=vector(), outputs=outputs_as or invariant())
@@ -108,7 +108,7 @@ def audit_so3(
 
 
 def audit_se3(
-    model: nn.Module, sample: Any, *, outputs_as: Representation | None = None, **options: Unpack[Options]
+    model: nn.Module, sample: Any, *, outputs_as: Representation | None = None, **options: Unpack[AuditOptions]
 ) -> Finding:
     """Rotations and translations of points along the last axis."""
     spec = Symmetry(SE(3), inputs=point(), outputs=outputs_as or invariant())
@@ -121,7 +121,7 @@ def audit_permutations(
     *,
     axis: int = 1,
     outputs_as: Representation | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[AuditOptions],
 ) -> Finding:
     """Permutations along ``axis`` of the input; the output is invariant unless ``outputs_as`` says otherwise."""
     spec = Symmetry(S(), inputs=permuted(axis), outputs=outputs_as or invariant())
@@ -134,7 +134,7 @@ def audit_images(
     *,
     group: Group | None = None,
     outputs_as: Representation | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[AuditOptions],
 ) -> Finding:
     """Rotations by 90 degrees (or ``group``) of images [batch, channel, height, width]."""
     spec = Symmetry(group or C(4), inputs=image(-2, -1), outputs=outputs_as or invariant())

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry import layout
-from assay.audits.symmetry.drawing import FEW, ROWS, drawing, few, take_rows, worst_pairs
+from assay.audits.symmetry.drawing import FEW, drawing, few, few_rows, is_large, take_rows, worst_pairs
 from assay.audits.symmetry.facts import EVERYTHING, Again, Backward, Facts, Forward, Guards, Options, Places, Test
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
@@ -136,7 +136,8 @@ def run_end_to_end(facts: Facts, identity: tuple[Test, ...]) -> Forward:
     sizes: list[tuple[int, robustness.Retest]] = []
     if options.on("sizes") and not facts.guards.stochastic:
         name = facts.broken_generators[0] if facts.broken_generators else names[-1]
-        sweep = partial(size_sweep, facts.subject, few(facts, name), options.budget)
+        swept = _with_fewer_rows(facts.subject, few_rows(facts.subject)) if is_large(facts.subject) else facts.subject
+        sweep = partial(size_sweep, swept, few(facts, name), options.budget)
         sizes = tried("sizes", sweep) or []
     return dataclasses.replace(forward, adversary=tuple(adversary), sizes=tuple(sizes), untested=tried.untested)
 
@@ -206,7 +207,7 @@ def run_gradients(facts: Facts) -> Backward:
     subject, options, tried = facts.subject, facts.options, Attempts()
     if facts.guards.stochastic:
         return Backward(untested={"gradients": "the model is stochastic"})
-    leaves = take_rows(subject, 0, list(range(min(ROWS, subject.batch(0)))))
+    leaves = take_rows(subject, 0, list(range(min(few_rows(subject), subject.batch(0)))))
     gradients = []
     if options.on("gradients"):
         for name in subject.group().generators():
@@ -285,7 +286,7 @@ def _special(name: str) -> Callable[[Group], Elements]:
 
 def _at_angles(facts: Facts, steps: Tensor) -> list[Errors]:
     """For the picture: float64 at every angle, so a few inputs only."""
-    rows = list(range(min(ROWS, facts.subject.batch(0))))
+    rows = list(range(min(few_rows(facts.subject), facts.subject.batch(0))))
     small = dataclasses.replace(facts.subject, cases=[take_rows(facts.subject, 0, rows)], _base={})
 
     def turned(group: Group) -> Elements:

@@ -12,14 +12,16 @@ from torch import Tensor, nn
 from assay.audits.symmetry.edges import EDGES, along_edges, edge_axis, per_edge, with_edge_order
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
+from assay.audits.symmetry.joining import Joining, apart
 from assay.audits.symmetry.representations.base import Invariant, Representation, merge_sizes
 from assay.audits.symmetry.spec import Symmetry, atoms, match
 from assay.errors import expected
 from assay.probe import subject as probing
 from assay.probe import tree
+from assay.probe.containment import attempt
 from assay.probe.copies import duplicate
 from assay.probe.subject import Call, Leaves, Precision, Probe
-from assay.probe.values import exact
+from assay.probe.values import difference, exact, largest
 
 CHUNK_BYTES = 4 << 20
 """Activations of one pass: larger batches fall out of the cache and run slower, measured on CNN and EGNN."""
@@ -36,6 +38,8 @@ class Subject(Probe):
     """Axis 0 of every input and output is a batch of independent inputs."""
     mergeable: bool = False
     """Several transformed batches may be put behind each other into one."""
+    joining: Joining | None = None
+    """How several transformed graphs become the inputs of one call, if the model takes them so."""
     fixed_batch: bool = False
     """The model takes this number of rows and no other."""
     given_twin: bool = False
@@ -91,7 +95,9 @@ class Subject(Probe):
 
     def chunks(self, leaves: Leaves, elements: Elements) -> Iterator[Elements]:
         """The elements in groups that go into one pass; what a group returns is used up before the next one is run."""
-        step = self.chunk(self.rows_of(leaves))
+        step = self.chunk(self.first_axis(leaves))
+        if self.joining is not None:
+            step = max(1, self.joining.most // self.joining.nodes(leaves) - 1)
         for start in range(0, elements.count, step):
             yield elements[start : start + step]
 
@@ -107,7 +113,7 @@ class Subject(Probe):
         ]
         if not self.mergeable:
             singles = [[m[i] if a else m for m, a in zip(moved, acts, strict=True)] for i in range(n)]
-            results = [self.values(single, precision) for single in singles]
+            results = self._joined(leaves, singles, precision) or [self.values(single, precision) for single in singles]
             self._check_shapes(results)
             return [torch.stack(outputs) for outputs in zip(*results, strict=True)]
         batch = batch_size(leaves, self.inputs)
@@ -124,6 +130,34 @@ class Subject(Probe):
             if not output.ndim or len(output) != n * batch:
                 raise ShapeChanged(name, (n * batch, *output.shape[1:]), tuple(output.shape))
         return [output.reshape(n, batch, *output.shape[1:]) for output in found]
+
+    def _joined(self, leaves: Leaves, graphs: list[Leaves], precision: Precision) -> list[list[Tensor]] | None:
+        """Outputs at each of several versions of a graph from one call; None where the model takes one at a time.
+
+        The graph itself goes with them: what is said of it must be what is said of it alone.
+        """
+        if self.joining is None or len(graphs) < 2:
+            return None
+        joining, case = self.joining, next((i for i, one in enumerate(self.cases) if one is leaves), None)
+        alone = self.values(leaves, precision) if case is None else self.base(case, precision)
+        found = attempt(lambda: self.values(joining.joined([leaves, *graphs]), precision)).value
+        if found is None:
+            return None
+        parts = [apart(y, [one] * (1 + len(graphs))) for y, one in zip(found, alone, strict=True)]
+        if not all(self.same(parts[index], [alone[index]]) for index in self.tested):
+            return None
+        # What was not declared is not looked at.
+        return [[one if part is None else part[i] for part, one in zip(parts, alone, strict=True)]
+                for i in range(1, 1 + len(graphs))]
+
+    def same(self, parts: list[Tensor] | None, alone: list[Tensor]) -> bool:
+        """Whether the first parts of a joined output are what the model says of each graph alone, up to rounding."""
+        eps = torch.finfo(self.low_dtype).eps
+        return parts is not None and all(
+            float(difference(part, one).abs().max()) <= 64 * eps * largest(one)
+            for part, one in zip(parts, alone, strict=False)
+            if one.numel()
+        )
 
     def _check_shapes(self, results: list[list[Tensor]]) -> None:
         for outputs in results:

@@ -23,7 +23,7 @@ PLANNED, SEEN = "planned", "seen"
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordedLook:
     """A look as the ledger holds it; ``verdict`` is empty until one was given."""
 
     seeds: tuple[int, ...]
@@ -43,7 +43,7 @@ class Ledger:
         self._backend = backend
         self._keys = keys
 
-    def of(self, claim: str) -> list[Entry]:
+    def of(self, claim: str) -> list[RecordedLook]:
         """Every look at a claim, oldest plan first; the same seeds by the same code on one machine are one look."""
         found: dict[str, dict[str, Any]] = {}
         for name in self._backend.names(_folder(claim)):
@@ -56,22 +56,22 @@ class Ledger:
                 found[key] = {**data, "at": min(str(known["at"]), str(data["at"]))}
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue  # a line nobody can read says nothing, and is not worth a run
-        looks = [Entry(tuple(map(int, d["seeds"])), d["at"], d["code"], d["machine"], d["verdict"], d["evidence"],
-                       d["asked"]) for d in found.values()]
+        looks = [RecordedLook(tuple(map(int, d["seeds"])), d["at"], d["code"], d["machine"], d["verdict"],
+                              d["evidence"], d["asked"]) for d in found.values()]
         return sorted(looks, key=lambda look: (look.at, len(look.seeds)))
 
-    def plan(self, claim: str, seeds: Sequence[int], *, code: str) -> Entry:
+    def plan(self, claim: str, seeds: Sequence[int], *, code: str) -> RecordedLook:
         """Write down that these seeds will be run; nothing if they were written down before."""
-        entry = Entry(tuple(seeds), _now(), code, machine())
+        entry = RecordedLook(tuple(seeds), _now(), code, machine())
         self._backend.create(f"{_folder(claim)}/{_look(entry)}-{PLANNED}.json", self._text(PLANNED, entry, claim))
         return entry
 
-    def saw(self, claim: str, entry: Entry, *, verdict: str, evidence: str, asked: str = "") -> None:
+    def saw(self, claim: str, entry: RecordedLook, *, verdict: str, evidence: str, asked: str = "") -> None:
         """Write down the verdict of a look; of several verdicts on the same seeds the first stays."""
-        done = Entry(entry.seeds, _now(), entry.code, entry.machine, verdict, evidence, asked)
+        done = RecordedLook(entry.seeds, _now(), entry.code, entry.machine, verdict, evidence, asked)
         self._backend.create(f"{_folder(claim)}/{_look(entry)}-{SEEN}.json", self._text(SEEN, done, claim))
 
-    def _text(self, kind: str, entry: Entry, claim: str) -> bytes:
+    def _text(self, kind: str, entry: RecordedLook, claim: str) -> bytes:
         data = {
             "seeds": list(entry.seeds), "at": entry.at, "code": entry.code, "machine": entry.machine,
             "verdict": entry.verdict, "evidence": entry.evidence, "asked": entry.asked,
@@ -98,7 +98,7 @@ def _folder(claim: str) -> str:
     return f"looks/{content_key({'claim': claim})[:16]}"
 
 
-def _look(entry: Entry) -> str:
+def _look(entry: RecordedLook) -> str:
     return content_key({"seeds": sorted(entry.seeds), "code": entry.code, "machine": entry.machine})[:16]
 
 

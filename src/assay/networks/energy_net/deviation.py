@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-from assay.networks.energy_net.graph import INPUT, Split, Unit
+from assay.networks.energy_net.graph import INPUT, OrderedUnits, Unit
 from assay.networks.energy_net.links import Conditions, Link
 from assay.protocols import State
 from assay.solving.deviation import Units, relative_change
@@ -34,10 +34,10 @@ AT_THE_START: Nodes = ((0.0,), (1.0,))
 
 
 @dataclass(frozen=True)
-class DeviationSweep:
+class NetDeviationSweep:
     """One sweep from the output down; ``resting`` are the free states, once for each phase."""
 
-    split: Split
+    split: OrderedUnits
     gamma: float
     resting: State
     conditions: Conditions

@@ -40,7 +40,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Split:
+class OrderedUnits:
     """The units in an order in which every parent comes first, and the link that reads the output from them."""
 
     units: tuple[Unit, ...]
@@ -57,7 +57,7 @@ class Split:
         return [i for i, unit in enumerate(self.units) if index in unit.parents]
 
 
-def split(net: nn.Module) -> Split:
+def split(net: nn.Module) -> OrderedUnits:
     """``net`` as units and links; an InputError if it cannot be traced, has no units, or is recurrent."""
     graph = _trace(net)
     modules = dict(net.named_modules())
@@ -94,7 +94,7 @@ def split(net: nn.Module) -> Split:
     if INPUT in readers:
         raise expected("an output read from units", given="an output that also reads the input directly",
                        do="let the input pass through a unit first")
-    return Split(tuple(units), readout, readers)
+    return OrderedUnits(tuple(units), readout, readers)
 
 
 def _branches(node: fx.Node) -> bool:

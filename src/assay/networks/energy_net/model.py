@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from assay.errors import InputError, expected, unknown
-from assay.networks.energy_net.deviation import AT_THE_START, DeviationSweep, Nodes, change_of_product
+from assay.networks.energy_net.deviation import AT_THE_START, NetDeviationSweep, Nodes, change_of_product
 from assay.networks.energy_net.graph import INPUT, Unit, split
 from assay.networks.energy_net.links import Conditions, Link
 from assay.networks.equilibrium import EquilibriumModule, add_to_grad, check_classes, softmax
@@ -266,7 +266,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
                 at[p] = at[p] if moved is None else at[p] + self._scale(self.parts.units[p]) * moved
             return self._pulls(at, nudge, clamped.conditions, phases, Link.transpose_now)
 
-        sweep = DeviationSweep(self.parts, self.gamma, resting, clamped.conditions, responses, pull, nodes, phases)
+        sweep = NetDeviationSweep(self.parts, self.gamma, resting, clamped.conditions, responses, pull, nodes, phases)
         found = relax_deviations(sweep, len(free), sweeps=sweeps, tolerance=tolerance, like=resting[0])
         # A layer the nudge never reaches has no deviation of its own shape.
         pairs = zip(found.value, resting, strict=True)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from assay.reports.charts.heatmap import heatmap
 from assay.reports.charts.marks import COLOURS, PLOT_HEIGHT, PLOT_WIDTH, series_marks, slot
 from assay.reports.charts.panels import panels
-from assay.reports.charts.scale import Scale, fit
+from assay.reports.charts.scale import AxisScale, fit
 from assay.reports.charts.svg import distinct, in_two_lines, join, short, tag
 from assay.results import Figure, Reference
 
@@ -101,7 +101,7 @@ def undrawable(figure: Figure) -> int:
     return sum(not (x.draws(a) and y.draws(b)) for s in figure.series for a, b in zip(s.x, s.y, strict=True))
 
 
-def _scales(figure: Figure) -> tuple[Scale, Scale]:
+def _scales(figure: Figure) -> tuple[AxisScale, AxisScale]:
     bars = any(series.style == "bars" for series in figure.series) and figure.kind == "xy"
     xs = [value for series in figure.series for value in series.x]
     xs += [reference.value for reference in figure.references if reference.axis == "x"]
@@ -112,11 +112,11 @@ def _scales(figure: Figure) -> tuple[Scale, Scale]:
     if figure.categories or bars:
         places = [value for value in [*range(len(figure.categories)), *xs] if math.isfinite(value)]
         room = 0.6 * slot(figure) if bars else 0.35
-        return Scale(min(places, default=0) - room, max(places, default=0) + room), y
+        return AxisScale(min(places, default=0) - room, max(places, default=0) + room), y
     return fit(xs, log=figure.x_scale == "log", pad=0.03), y
 
 
-def end_labels(figure: Figure, x: Scale, y: Scale) -> list[tuple[float, str, str]]:
+def end_labels(figure: Figure, x: AxisScale, y: AxisScale) -> list[tuple[float, str, str]]:
     """Height, text and class of a name beside the end of each line, moved apart where they would touch.
 
     Names are left out where there is one line only, where there are too many, and where lines end inside the plot.
@@ -141,7 +141,7 @@ def end_labels(figure: Figure, x: Scale, y: Scale) -> list[tuple[float, str, str
     return [(height - beyond, name, kind) for height, name, kind in apart]
 
 
-def _plot(figure: Figure, x: Scale, y: Scale, names: Sequence[tuple[float, str, str]]) -> Markup:
+def _plot(figure: Figure, x: AxisScale, y: AxisScale, names: Sequence[tuple[float, str, str]]) -> Markup:
     has_bars = figure.kind == "xy" and any(series.style == "bars" for series in figure.series)
     marks = list(series_marks(figure, x, y))
     rules = [_reference_line(reference, x, y) for reference in figure.references]
@@ -164,7 +164,7 @@ def _plot(figure: Figure, x: Scale, y: Scale, names: Sequence[tuple[float, str, 
     )
 
 
-def _axes(figure: Figure, x: Scale, y: Scale) -> Iterable[Markup]:
+def _axes(figure: Figure, x: AxisScale, y: AxisScale) -> Iterable[Markup]:
     for tick, label in y.labelled(5):
         at = TOP + (1 - y(tick)) * PLOT_HEIGHT
         yield tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at)
@@ -178,7 +178,7 @@ def _axes(figure: Figure, x: Scale, y: Scale) -> Iterable[Markup]:
         yield tag("text", *content, class_="tick", x=at, y=bottom + 16, text_anchor="middle")
 
 
-def _x_ticks(figure: Figure, x: Scale) -> list[tuple[float, str]]:
+def _x_ticks(figure: Figure, x: AxisScale) -> list[tuple[float, str]]:
     if not figure.categories:
         return x.labelled(6)
     room = PLOT_WIDTH / max(1, len(figure.categories))
@@ -196,7 +196,7 @@ def _titles(figure: Figure) -> list[Markup]:
     ]
 
 
-def _reference_line(reference: Reference, x: Scale, y: Scale) -> Markup:
+def _reference_line(reference: Reference, x: AxisScale, y: AxisScale) -> Markup:
     scale = x if reference.axis == "x" else y
     if not scale.draws(reference.value):
         return Markup("")
@@ -209,7 +209,7 @@ def _reference_line(reference: Reference, x: Scale, y: Scale) -> Markup:
     return tag("line", class_="reference", x1=0, x2=PLOT_WIDTH, y1=at, y2=at)
 
 
-def _diagonal(slope: float, x: Scale, y: Scale) -> Markup:
+def _diagonal(slope: float, x: AxisScale, y: AxisScale) -> Markup:
     # Where y = slope * x crosses the plot: its ends at both sides, cut by the frame of the plot itself.
     ends = [(value, slope * value) for value in (x.low, x.high)]
     drawn = [(x(a) * PLOT_WIDTH, (1 - y(b)) * PLOT_HEIGHT) for a, b in ends if x.draws(a) and y.draws(b)]
@@ -219,6 +219,6 @@ def _diagonal(slope: float, x: Scale, y: Scale) -> Markup:
     return tag("line", class_="reference", x1=x1, x2=x2, y1=y1, y2=y2)
 
 
-def _domain(scale: Scale) -> str:
+def _domain(scale: AxisScale) -> str:
     kind = ("log0" if scale.zero else "log") if scale.log else "linear"
     return f"{scale.low!r} {scale.high!r} {kind}"

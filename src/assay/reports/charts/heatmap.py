@@ -28,7 +28,7 @@ def heatmap(figure: Figure) -> tuple[int, Markup]:
     width = (WIDTH - left - RIGHT) / columns
     height = max(13.0 if rows <= MANY_ROWS else 6.0, min(38.0, (300 if figure.notes else 240) / rows))
     bottom = TOP + rows * height
-    marks = [*_cells(figure, left, width, height), *_names(figure, left, width, height, bottom)]
+    marks = [*_cells(figure, left, width, height), *_names(figure, left, width, height=height, bottom=bottom)]
     marks += _key(figure, left, bottom + 26)
     if figure.margin is not None:
         text = f"framed: beyond ±{pretty(words.number(figure.margin))}"
@@ -98,7 +98,7 @@ def _key(figure: Figure, left: float, top: float) -> Iterable[Markup]:
     yield tag("text", last, class_="tick", x=start + 12 * STEPS + 6, y=top + 9)
 
 
-def _names(figure: Figure, left: float, width: float, height: float, bottom: float) -> Iterable[Markup]:
+def _names(figure: Figure, left: float, width: float, *, height: float, bottom: float) -> Iterable[Markup]:
     stride = max(1, math.ceil(12 / height))
     for r, name in enumerate(figure.row_names):
         if r % stride == 0:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from assay.reports.charts.scale import Scale
+from assay.reports.charts.scale import AxisScale
 from assay.reports.charts.svg import coordinate, tag
 from assay.results import Figure, Series
 
@@ -19,7 +19,7 @@ MANY_POINTS = 60
 Point = tuple[float, float]
 
 
-def series_marks(figure: Figure, x: Scale, y: Scale) -> Iterator[Markup]:
+def series_marks(figure: Figure, x: AxisScale, y: AxisScale) -> Iterator[Markup]:
     """The marks of every series. The one that carries ``data-s`` holds the series' points, for the hover layer."""
     bars = [index for index, series in enumerate(figure.series) if series.style == "bars" and figure.kind == "xy"]
     for index, series in enumerate(figure.series):
@@ -28,9 +28,9 @@ def series_marks(figure: Figure, x: Scale, y: Scale) -> Iterator[Markup]:
             share = slot(figure) * 0.76 / len(bars)
             shift = (bars.index(index) - len(bars) / 2) * share
             yield _bars(series, x, y=y, colour=colour, index=index, sides=(shift, shift + share))
-            yield _whiskers(series, x, y, colour, shift + share / 2)
+            yield _whiskers(series, x, y, colour=colour, shift=shift + share / 2)
         else:
-            yield from _line(series, x, y, colour, index)
+            yield from _line(series, x, y, colour=colour, index=index)
 
 
 def slot(figure: Figure) -> float:
@@ -39,11 +39,11 @@ def slot(figure: Figure) -> float:
     return min((b - a for a, b in pairwise(xs)), default=1.0)
 
 
-def _line(series: Series, x: Scale, y: Scale, colour: str, index: int) -> Iterator[Markup]:
+def _line(series: Series, x: AxisScale, y: AxisScale, *, colour: str, index: int) -> Iterator[Markup]:
     points = _points(series.x, series.y, x, y)
     dots_only = series.style == "dots"
     if dots_only:
-        yield _whiskers(series, x, y, colour, 0.0)
+        yield _whiskers(series, x, y, colour=colour, shift=0.0)
     elif series.low and series.high:
         upper, lower = _points(series.x, series.high, x, y), _points(series.x, series.low, x, y)
         if upper and lower:
@@ -60,7 +60,7 @@ def _line(series: Series, x: Scale, y: Scale, colour: str, index: int) -> Iterat
             yield tag("path", class_=f"{colour} hollow", d=dots)
 
 
-def _bars(series: Series, x: Scale, *, y: Scale, colour: str, index: int, sides: tuple[float, float]) -> Markup:
+def _bars(series: Series, x: AxisScale, *, y: AxisScale, colour: str, index: int, sides: tuple[float, float]) -> Markup:
     parts = []
     ground = coordinate(PLOT_HEIGHT * (1 - (0.0 if y.log else y(0.0))))
     for value, height in zip(series.x, series.y, strict=True):
@@ -71,7 +71,7 @@ def _bars(series: Series, x: Scale, *, y: Scale, colour: str, index: int, sides:
     return tag("path", class_=f"{colour} bars", d="".join(parts), data_s=index)
 
 
-def _whiskers(series: Series, x: Scale, y: Scale, colour: str, shift: float) -> Markup:
+def _whiskers(series: Series, x: AxisScale, y: AxisScale, *, colour: str, shift: float) -> Markup:
     if not (series.low and series.high):
         return Markup("")
     parts = []
@@ -82,7 +82,7 @@ def _whiskers(series: Series, x: Scale, y: Scale, colour: str, shift: float) -> 
     return tag("path", class_=f"{colour} whisker", d="".join(parts))
 
 
-def _points(xs: Sequence[float], ys: Sequence[float], x: Scale, y: Scale) -> list[Point]:
+def _points(xs: Sequence[float], ys: Sequence[float], x: AxisScale, y: AxisScale) -> list[Point]:
     pairs = zip(xs, ys, strict=True)
     return [(x(a) * PLOT_WIDTH, (1 - y(b)) * PLOT_HEIGHT) for a, b in pairs if x.draws(a) and y.draws(b)]
 

@@ -14,7 +14,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
-class Scale:
+class AxisScale:
     """An axis from ``low`` to ``high``; calling it gives the share of the way, 0 at low and 1 at high."""
 
     low: float
@@ -53,21 +53,21 @@ class Scale:
         return math.log10(value) if self.log else value
 
 
-def fit(values: Iterable[float], *, log: bool = False, pad: float = 0.05) -> Scale:
+def fit(values: Iterable[float], *, log: bool = False, pad: float = 0.05) -> AxisScale:
     """The scale that holds all drawable ``values`` with a little room; a unit range when there are none."""
     values = list(values)
     zero = log and 0.0 in values
     usable = [value for value in values if math.isfinite(value) and (not log or value > 0)]
     if not usable:
-        return Scale(1.0, 10.0, log=True, zero=zero) if log else Scale(0.0, 1.0)
+        return AxisScale(1.0, 10.0, log=True, zero=zero) if log else AxisScale(0.0, 1.0)
     low, high = min(usable), max(usable)
     if log:
         room = max((math.log10(high) - math.log10(low)) * pad, 0.05)
-        return Scale(max(low / 10**room, _TINIEST), min(high * 10**room, sys.float_info.max), log=True, zero=zero)
+        return AxisScale(max(low / 10**room, _TINIEST), min(high * 10**room, sys.float_info.max), log=True, zero=zero)
     room = (high - low) * pad or abs(high) * 0.1 or 1.0
     if not math.isfinite(high - low + 2 * room):
-        return Scale(low, high) if math.isfinite(high - low) else Scale(low / 4, high / 4)
-    return Scale(low - room, high + room)
+        return AxisScale(low, high) if math.isfinite(high - low) else AxisScale(low / 4, high / 4)
+    return AxisScale(low - room, high + room)
 
 
 def _linear_ticks(low: float, high: float, wanted: int) -> list[float]:

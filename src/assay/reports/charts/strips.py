@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from assay.reports import words
-from assay.reports.charts.scale import Scale, fit
+from assay.reports.charts.scale import AxisScale, fit
 from assay.reports.charts.svg import join, percent, pretty, short, tag
 from assay.results import Measurement, Region
 
@@ -20,7 +20,7 @@ FAR = 8.0
 """Two measurements share an axis only if it is at most this many spans of the narrower one."""
 VERY_FAR = 20.0
 """A limit or floor farther away than this many spans of the data becomes an arrow at the edge."""
-_OVERVIEW = Scale(-2.4, 2.4)
+_OVERVIEW = AxisScale(-2.4, 2.4)
 
 
 def overview_row(measurement: Measurement, *, label: str) -> Markup:
@@ -39,15 +39,15 @@ def overview_row(measurement: Measurement, *, label: str) -> Markup:
 
 
 @dataclass(frozen=True)
-class Group:
+class StripGroup:
     """Measurements on one axis, and the floors that belong on it."""
 
     members: tuple[int, ...]
-    scale: Scale
+    scale: AxisScale
     floors: tuple[int, ...] = ()
 
 
-def groups(measurements: Sequence[Measurement]) -> list[Group]:
+def groups(measurements: Sequence[Measurement]) -> list[StripGroup]:
     """Measurements that have something to draw, joined to one axis where that leaves each of them readable."""
     clusters: list[list[int]] = []
     for index, measurement in enumerate(measurements):
@@ -61,7 +61,7 @@ def groups(measurements: Sequence[Measurement]) -> list[Group]:
     return [_group(measurements, cluster) for cluster in clusters]
 
 
-def strip(measurement: Measurement, group: Group, floors: Sequence[Measurement]) -> Markup:
+def strip(measurement: Measurement, group: StripGroup, floors: Sequence[Measurement]) -> Markup:
     """One measurement's seeds, interval and region on its group's axis."""
     height, middle = 34, 17
     scale = group.scale
@@ -92,7 +92,7 @@ def differences(values: Sequence[float], name: str) -> Markup:
     return tag("svg", tag("title", short(title, 200)), *marks, class_="strip", height=height, role="img")
 
 
-def axis(group: Group) -> Markup:
+def axis(group: StripGroup) -> Markup:
     """The ticks under a group of strips."""
     scale = group.scale
     marks = []
@@ -156,7 +156,7 @@ def _fits_together(cluster: Sequence[Measurement], other: Measurement) -> bool:
     return _span(union) <= FAR * max(min(spans), max(spans) / FAR)
 
 
-def _group(measurements: Sequence[Measurement], cluster: Sequence[int]) -> Group:
+def _group(measurements: Sequence[Measurement], cluster: Sequence[int]) -> StripGroup:
     members = [measurements[i] for i in cluster]
     data = [value for m in members for value in _data(m)]
     bounds = [b for m in members if m.region for b in (m.region.low, m.region.high) if b is not None]
@@ -166,7 +166,7 @@ def _group(measurements: Sequence[Measurement], cluster: Sequence[int]) -> Group
     extra = [*bounds, *(value for i in floors if (value := measurements[i].value) is not None)]
     log = min([*data, *bounds]) > 0 and max([*data, *bounds]) / min([*data, *bounds]) > 30
     near = [value for value in extra if log or _within_reach(value, data)]
-    return Group(tuple(cluster), fit([*data, *near], log=log, pad=0.08), floors)
+    return StripGroup(tuple(cluster), fit([*data, *near], log=log, pad=0.08), floors)
 
 
 def _within_reach(value: float, data: Sequence[float]) -> bool:
@@ -174,7 +174,7 @@ def _within_reach(value: float, data: Sequence[float]) -> bool:
     return min(data) - reach <= value <= max(data) + reach
 
 
-def _clip(scale: Scale, value: float) -> float:
+def _clip(scale: AxisScale, value: float) -> float:
     if math.isinf(value):
         return 0.0 if value < 0 else 1.0
     if scale.log and value <= 0:
@@ -182,7 +182,7 @@ def _clip(scale: Scale, value: float) -> float:
     return min(1.0, max(0.0, scale(value)))
 
 
-def _band(scale: Scale, low: float | None, high: float | None, *, height: int) -> Markup:
+def _band(scale: AxisScale, low: float | None, high: float | None, *, height: int) -> Markup:
     if low is None and high is None:
         return Markup("")
     start = 0.0 if low is None else _clip(scale, low)
@@ -202,20 +202,20 @@ def _band(scale: Scale, low: float | None, high: float | None, *, height: int) -
     )
 
 
-def _bar(scale: Scale, low: float | None, high: float | None, *, y: int) -> Markup:
+def _bar(scale: AxisScale, low: float | None, high: float | None, *, y: int) -> Markup:
     if low is None or high is None:
         return Markup("")
     line = tag("line", class_="bar", x1=percent(_clip(scale, low)), x2=percent(_clip(scale, high)), y1=y, y2=y)
     return join(line, *_arrows(scale, low, high, y=y))
 
 
-def _point(scale: Scale, value: float, *, y: int) -> Markup:
+def _point(scale: AxisScale, value: float, *, y: int) -> Markup:
     if _outside(scale, value):
         return join(*_arrows(scale, value, value, y=y))
     return tag("circle", class_="point", cx=percent(scale(value)), cy=y, r=5)
 
 
-def _arrows(scale: Scale, low: float, high: float, *, y: int) -> list[Markup]:
+def _arrows(scale: AxisScale, low: float, high: float, *, y: int) -> list[Markup]:
     arrows = []
     if _outside(scale, low) and _clip(scale, low) == 0:
         arrows.append(tag("text", "◀", class_="beyond", x="0", y=y + 4))
@@ -224,11 +224,11 @@ def _arrows(scale: Scale, low: float, high: float, *, y: int) -> list[Markup]:
     return arrows
 
 
-def _outside(scale: Scale, value: float) -> bool:
+def _outside(scale: AxisScale, value: float) -> bool:
     return not scale.draws(value) or not 0 <= scale(value) <= 1
 
 
-def _dots(scale: Scale, values: Sequence[float], *, y: int) -> Markup:
+def _dots(scale: AxisScale, values: Sequence[float], *, y: int) -> Markup:
     # Radius and colour come from the style sheet: a large run has tens of thousands of these.
     return tag(
         "g",
@@ -237,7 +237,7 @@ def _dots(scale: Scale, values: Sequence[float], *, y: int) -> Markup:
     )
 
 
-def _floor(scale: Scale, floor: Measurement, *, height: int) -> Markup:
+def _floor(scale: AxisScale, floor: Measurement, *, height: int) -> Markup:
     assert floor.value is not None
     if _outside(scale, floor.value):
         return Markup("")

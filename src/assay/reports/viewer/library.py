@@ -62,7 +62,7 @@ class Progress(Frozen):
 
 
 @dataclass(frozen=True)
-class Entry:
+class Listed:
     """One folder of the list: a run, a running verification, or a file that cannot be read and why."""
 
     name: str
@@ -79,9 +79,9 @@ class Library:
         if not self.root.is_dir():
             raise expected("a folder of runs", given=str(root), do="run `assay verify` first, or name its folder")
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, int, int], Entry] = {}
+        self._known: dict[tuple[str, int, int], Listed] = {}
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[Listed]:
         """Every run and running verification, newest first."""
         found = [entry for folder in self._folders() if (entry := self._entry(folder)) is not None]
         return sorted(found, key=lambda entry: entry.run.created if entry.run else "~", reverse=True)
@@ -96,7 +96,7 @@ class Library:
                 raise SchemaError(entry.error if entry and entry.error else f"{name} holds no finished run")
         raise SchemaError(f"no run named {name!r} here")
 
-    def running(self) -> list[Entry]:
+    def running(self) -> list[Listed]:
         """The verifications that have not finished."""
         return [entry for entry in self.entries() if entry.progress is not None]
 
@@ -105,7 +105,7 @@ class Library:
             return [self.root.resolve()]
         return [folder for folder in sorted(self.root.iterdir()) if folder.is_dir() and not folder.is_symlink()]
 
-    def _entry(self, folder: Path) -> Entry | None:
+    def _entry(self, folder: Path) -> Listed | None:
         finished, progress = _inside(folder, "run.json"), _inside(folder, "progress.json")
         if finished is None and progress is None:
             return None
@@ -117,7 +117,7 @@ class Library:
             return known
         return running
 
-    def _remembered(self, name: str, file: Path) -> Entry:
+    def _remembered(self, name: str, file: Path) -> Listed:
         status = file.stat()
         key = (str(file), status.st_mtime_ns, status.st_size)
         with self._lock:
@@ -133,17 +133,17 @@ def _inside(folder: Path, name: str) -> Path | None:
     return file if file.is_file() and not file.is_symlink() else None
 
 
-def _finished(name: str, file: Path, size: int) -> Entry:
+def _finished(name: str, file: Path, size: int) -> Listed:
     if size > LARGEST:
-        return Entry(name, error=f"run.json is larger than {LARGEST // 2**20} MB; use assay report")
+        return Listed(name, error=f"run.json is larger than {LARGEST // 2**20} MB; use assay report")
     try:
-        return Entry(name, run=Run.from_json(file.read_bytes(), where=f"{name}/run.json"))
+        return Listed(name, run=Run.from_json(file.read_bytes(), where=f"{name}/run.json"))
     except (AssayError, OSError, RecursionError) as error:
-        return Entry(name, error=str(error))
+        return Listed(name, error=str(error))
 
 
-def _running(name: str, file: Path) -> Entry:
+def _running(name: str, file: Path) -> Listed:
     try:
-        return Entry(name, progress=Progress.model_validate_json(file.read_bytes()))
+        return Listed(name, progress=Progress.model_validate_json(file.read_bytes()))
     except (ValidationError, ValueError, OSError):
-        return Entry(name, error="progress.json cannot be read")
+        return Listed(name, error="progress.json cannot be read")

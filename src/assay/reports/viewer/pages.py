@@ -9,11 +9,11 @@ from markupsafe import Markup
 
 from assay.reports import words
 from assay.reports.html import asset, date, environment, policy, verdict_bar
-from assay.reports.viewer.library import Entry
+from assay.reports.viewer.library import Listed
 from assay.reports.viewer.trends import matrices, revision
 
 
-def list_page(entries: list[Entry], *, folder: str) -> str:
+def list_page(entries: list[Listed], *, folder: str) -> str:
     """Every run with its verdict, running ones first, with boxes to choose what to compare."""
     rows = [_row(entry) for entry in entries]
     ended = [row for row in rows if not row["progress"]]
@@ -23,18 +23,18 @@ def list_page(entries: list[Entry], *, folder: str) -> str:
     return _render("runs.html", rows=rows, lists=lists, folder=folder)
 
 
-def trends_page(entries: list[Entry]) -> str:
+def trends_page(entries: list[Listed]) -> str:
     """Each claim over all finished runs."""
     runs = [(entry.name, entry.run) for entry in entries if entry.run is not None]
     return _render("trends.html", matrices=matrices(runs), count=len(runs))
 
 
-def progress_json(entries: list[Entry]) -> str:
+def progress_json(entries: list[Listed]) -> str:
     """What the list page asks for every second: the state of each running verification."""
     return json.dumps([{"name": entry.name, **progress_facts(entry)} for entry in entries if entry.progress])
 
 
-def progress_facts(entry: Entry) -> dict[str, Any]:
+def progress_facts(entry: Listed) -> dict[str, Any]:
     """Counts and words of a running verification."""
     progress = entry.progress
     assert progress is not None
@@ -57,7 +57,7 @@ def progress_facts(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Listed) -> dict[str, Any]:
     run = entry.run
     if run is None:
         return {"entry": entry, "progress": progress_facts(entry) if entry.progress else None, "run": None}

@@ -15,7 +15,7 @@ MOST_COLUMNS = 24
 
 
 @dataclass(frozen=True)
-class Step:
+class TrendPoint:
     """One run's word on a claim."""
 
     run: str
@@ -29,7 +29,7 @@ class Trend:
 
     title: str
     claim: str
-    steps: tuple[Step, ...]
+    steps: tuple[TrendPoint, ...]
     figure: Figure | None
 
     @property
@@ -49,7 +49,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class ClaimsByRuns:
     """Claims by runs, oldest first; ``left_out`` counts older runs that have no column."""
 
     title: str
@@ -58,7 +58,7 @@ class Matrix:
     left_out: int = 0
 
 
-def matrices(runs: Sequence[tuple[str, Run]]) -> list[Matrix]:
+def matrices(runs: Sequence[tuple[str, Run]]) -> list[ClaimsByRuns]:
     """One matrix for what was verified and measured, one for audits: they are run for other reasons at other times."""
     kinds = (("Verifications and benchmarks", False), ("Audits", True))
     found = []
@@ -67,7 +67,7 @@ def matrices(runs: Sequence[tuple[str, Run]]) -> list[Matrix]:
         shown = mine[-MOST_COLUMNS:]
         if shown:
             columns = tuple(Column(name, _head(run), run.created[:10]) for name, run in shown)
-            found.append(Matrix(title, columns, tuple(trends(shown)), len(mine) - len(shown)))
+            found.append(ClaimsByRuns(title, columns, tuple(trends(shown)), len(mine) - len(shown)))
     return found
 
 
@@ -98,7 +98,7 @@ def _head(run: Run) -> str:
 def _trend(runs: Sequence[tuple[str, Run]], findings: dict[int, Finding]) -> Trend:
     last = findings[max(findings)]
     steps = tuple(
-        Step(name, revision(run), findings[index].verdict if index in findings else None)
+        TrendPoint(name, revision(run), findings[index].verdict if index in findings else None)
         for index, (name, run) in enumerate(runs)
     )
     return Trend(words.named(last), last.claim, steps, _figure(runs, findings, last))

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.rules.feedback.nodes import children, elementwise, opaque, sizes
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -38,7 +40,7 @@ class Carrier:
     exchanged: bool
     """Whether feedback took its place."""
     gain: bool
-    """True for a vector that multiplies elementwise: nothing is transposed."""
+    """True where it multiplies place by place: nothing is transposed."""
 
 
 class Graph:
@@ -50,11 +52,21 @@ class Graph:
     """
 
     def __init__(self, output: Tensor, *, parameters: Mapping[int, str], data: Tensor, loaded: list[str]) -> None:
-        self.parameters, self.samples = parameters, len(data)
+        self.parameters = dict(parameters)
+        self.unregistered: dict[str, Tensor] = {}
         self.nodes = _ordered(output.grad_fn)
         self.saved = {node: _saved(node, loaded) for node in self.nodes}
         self.leaf = {node: id(v) for node in self.nodes if (v := getattr(node, "variable", None)) is not None}
         self.depends = {node for node, leaf in self.leaf.items() if leaf == id(data)}
+        for node, leaf in self.leaf.items():
+            if leaf != id(data) and leaf not in self.parameters:
+                name = f"a tensor {tuple(node.variable.shape)} outside the model's parameters"
+                self.parameters[leaf], self.unregistered[name] = name, node.variable
+        self.sources: set[Any] = set()
+        self.parents: dict[Any, list[Any]] = {}
+        for node in self.nodes:
+            for child in children(node):
+                self.parents.setdefault(child, []).append(node)
         self.spread()
 
     def spread(self) -> None:
@@ -67,15 +79,21 @@ class Graph:
         """Nodes whose constants differ from those of the same model on other data depend on the data too."""
         same = len(self.nodes) == len(other.nodes)
         for mine, theirs in zip(self.nodes, other.nodes if same else self.nodes, strict=True):
-            constants = [kept.tensor for kept in self.saved[mine] if kept.constant]
-            others = [kept.tensor for kept in other.saved[theirs] if kept.constant] if same else []
+            constants, others = self._constants(mine), other._constants(theirs) if same else []
             if len(others) != len(constants) or not all(map(_equal, constants, others)):
                 self.depends.add(mine)
+                self.sources.add(mine)
         self.spread()
+
+    def _constants(self, node: Any) -> list[Tensor]:
+        """What a node keeps that was not computed from parameters; a leaf that is none of them keeps itself."""
+        strange = self.parameters.get(self.leaf.get(node, 0)) in self.unregistered
+        return [kept.tensor for kept in self.saved[node] if kept.constant] + ([node.variable] if strange else [])
 
     def assume_data(self) -> None:
         """Without other data to compare with, every constant counts as data."""
-        self.depends.update(node for node in self.nodes if any(kept.constant for kept in self.saved[node]))
+        self.sources = {node for node in self.nodes if self._constants(node)}
+        self.depends |= self.sources
         self.spread()
 
     def weights_below(self, node: Any) -> frozenset[str]:
@@ -100,22 +118,32 @@ class Graph:
         """What of the weights a node uses to send its error on."""
         if not self.open_inputs(node):
             return []
-        elementwise = type(node).__name__.startswith(("Mul", "Div"))
         found = []
         for kept in self.saved[node]:
             tensor = kept.tensor
             if kept.weight is not None:
                 found.append(Carrier(frozenset({kept.weight}), exchanged=True, gain=False))
             elif (weights := self._made_of(tensor)) and tensor.ndim > 0 and kept.attribute not in ADDED:
-                vector = sum(size > 1 for size in tensor.shape) < 2 or self._same_for_all(tensor)
-                found.append(Carrier(weights, exchanged=False, gain=vector and (elementwise or tensor.ndim < 2)))
+                found.append(Carrier(weights, exchanged=False, gain=self._is_gain(node, tensor)))
         return found
 
-    def _same_for_all(self, tensor: Tensor) -> bool:
-        """Whether this is one computed vector per sample, the same for all samples: what a bias gives an empty state.
-        """
-        return (not tensor.is_leaf and tensor.ndim == 2 and len(tensor) == self.samples
-                and bool((tensor == tensor[:1]).all()))
+    def _is_gain(self, node: Any, tensor: Tensor) -> bool:
+        """Whether the error is multiplied by this tensor place by place, and not summed over its places next."""
+        if tensor.is_complex():  # a product of spectra is a convolution
+            return False
+        normalises = any(norm in type(node).__name__ for norm in NORMS)
+        return normalises or (not self._summed_over(node, tensor) and elementwise(node, self.depends))
+
+    def _summed_over(self, node: Any, tensor: Tensor) -> bool:
+        """Whether the next step sums over an axis along which the tensor varies: a product written by hand."""
+        rank = len(sizes(node) or ())
+        varies = {rank - 1 - axis for axis, size in enumerate(reversed(tensor.shape)) if size > 1}
+        for parent in self.parents.get(node, ()):
+            if type(parent).__name__.startswith(("Sum", "Mean")):
+                axes = getattr(parent, "_saved_dim", None)  # none: over all
+                if not axes or varies & {(axis if axis < 2**63 else axis - 2**64) % rank for axis in axes}:
+                    return bool(varies)
+        return False
 
     def _made_of(self, tensor: Tensor) -> frozenset[str]:
         """The parameters a saved tensor was computed from, if from nothing else."""
@@ -129,16 +157,8 @@ class Graph:
 
 ADDED = ("_saved_attn_mask", "_saved_attn_bias")
 """What fused attention adds to its scores; the error does not go through it."""
-
-
-def children(node: Any) -> list[Any]:
-    """The nodes of a node's inputs."""
-    return [child for child, _ in node.next_functions if child is not None]
-
-
-def opaque(node: Any) -> bool:
-    """Whether this is a function written in Python, which may keep a weight where nobody sees it."""
-    return isinstance(node, torch.autograd.function.BackwardCFunction)
+NORMS = ("LayerNorm", "BatchNorm", "GroupNorm", "RmsNorm", "InstanceNorm")
+"""Normalisations, whose weight scales their result place by place."""
 
 
 def _ordered(root: Any) -> list[Any]:

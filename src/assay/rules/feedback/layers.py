@@ -35,7 +35,7 @@ PRODUCTS = ("AddmmBackward0", "MmBackward0")
 RESHAPES = ("ViewBackward0", "UnsafeViewBackward0")
 
 
-def run_with_matrix(operation: Operation, x: Tensor, weight: Tensor, matrix: Tensor, sends: Callable[[], None]
+def run_with_matrix(operation: Operation, x: Tensor, weight: Tensor, *, matrix: Tensor, sends: Callable[[], None]
                     ) -> Tensor:
     """``operation(x, weight)`` with ``matrix`` in the place of the weight in the backward pass; it calls ``sends``.
 
@@ -67,7 +67,7 @@ def run_with_matrix(operation: Operation, x: Tensor, weight: Tensor, matrix: Ten
         result = operation(x, weight)
     if found or not result.requires_grad:
         return result
-    return _run_twice(operation, x, weight, matrix, sends)
+    return _run_twice(operation, x, weight, matrix=matrix, sends=sends)
 
 
 def run_linear(x: Tensor, weight: Tensor, bias: Tensor | None, unpack: Callable[[Any], Tensor]) -> Tensor | None:
@@ -100,7 +100,7 @@ _AUTOCAST = torch._C._is_any_autocast_enabled
 _LINEAR = torch.nn.functional.linear  # PyTorch's own, whatever is in its place later
 
 
-def _run_twice(operation: Operation, x: Tensor, weight: Tensor, matrix: Tensor, sends: Callable[[], None]) -> Tensor:
+def _run_twice(operation: Operation, x: Tensor, weight: Tensor, *, matrix: Tensor, sends: Callable[[], None]) -> Tensor:
     def answer(x: Tensor, error: Tensor) -> Tensor:
         sends()
         with torch.enable_grad():

@@ -21,6 +21,7 @@ from assay.rules.feedback.recurrent import CELLS, unfused
 
 _ONE_AT_A_TIME = threading.RLock()  # the functions are global: two rules in two threads take turns
 _MISSING = object()
+_BATCHED = torch._C._functorch.is_batchedtensor
 Wrapper = Callable[..., Any]
 Place = tuple[str, Any, str, Wrapper]
 """Name, owner, attribute, and what takes its place."""
@@ -87,7 +88,7 @@ def select(names: Collection[str]) -> list[Place]:
 def _route(place: str, operation: Operation, x: Tensor, weight: Tensor) -> Tensor | None:
     """The product by its route, or None where there is none."""
     find = _State.find
-    if find is None or _State.busy:
+    if find is None or _State.busy or _BATCHED(x):  # inside vmap one sample stands for all: nothing can be exchanged
         return None
     route = find(weight, x)
     if route is None:
@@ -105,17 +106,24 @@ def _either(place: str, product: Callable[[Tensor, Tensor], Tensor], a: Any, b: 
     """A product in which either factor may be the weight."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
         return None
-    if b.ndim > 1 and (result := _route(place, product, a, b)) is not None:
+    if (result := _route(place, product, a, b)) is not None:
         return result
-    return _route(place, lambda x, weight: product(weight, x), b, a) if a.ndim > 1 else None
+    return _route(place, lambda x, weight: product(weight, x), b, a)
 
 
 def _of_two(place: str, original: Wrapper) -> Wrapper:
-    def wrapper(input: Any, other: Any, **kwargs: Any) -> Any:  # noqa: A002
-        result = None if kwargs else _either(place, original, input, other)
-        return original(input, other, **kwargs) if result is None else result
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        given = _named(args, kwargs, ("input", "self", "other", "tensor2", "mat2", "vec"))
+        result = _either(place, original, *given) if given is not None and len(given) == 2 else None
+        return original(*args, **kwargs) if result is None else result
 
     return wrapper
+
+
+def _named(args: tuple[Any, ...], kwargs: dict[str, Any], names: Sequence[str]) -> list[Any] | None:
+    """All operands in order, given by place or by name; None if something else was given too."""
+    rest = set(kwargs) - set(names)
+    return None if rest else [*args, *(kwargs[name] for name in names if name in kwargs)]
 
 
 def _reversed(place: str, original: Wrapper) -> Wrapper:
@@ -129,9 +137,15 @@ def _reversed(place: str, original: Wrapper) -> Wrapper:
 def _added(place: str, original: Wrapper) -> Wrapper:
     """addmm and its relatives: (added, a, b)."""
 
-    def wrapper(input: Any, a: Any, b: Any, **kwargs: Any) -> Any:  # noqa: A002
-        result = _either(place, lambda one, two: original(input, one, two, **kwargs), a, b)
-        return original(input, a, b, **kwargs) if result is None else result
+    operands = ("input", "self", "mat1", "batch1", "mat", "mat2", "batch2", "vec")
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        scales = {name: value for name, value in kwargs.items() if name in ("beta", "alpha")}
+        given = _named(args, {name: value for name, value in kwargs.items() if name not in scales}, operands)
+        result = None
+        if given is not None and len(given) == 3:
+            result = _either(place, lambda one, two: original(given[0], one, two, **scales), *given[1:])
+        return original(*args, **kwargs) if result is None else result
 
     return wrapper
 
@@ -210,8 +224,9 @@ def _make_places() -> list[Place]:
         (_linear, F, layers[:1]),
         (_layer, F, layers[1:]),
         (_layer, torch, layers[1:]),
-        (_of_two, torch, ("matmul", "mm", "bmm", "mv")),
-        (_of_two, Tensor, ("matmul", "mm", "bmm", "mv", "__matmul__")),
+        (_of_two, torch, ("matmul", "mm", "bmm", "mv", "inner")),
+        (_of_two, Tensor, ("matmul", "mm", "bmm", "mv", "inner", "__matmul__")),
+        (_of_two, torch.linalg, ("matmul",)),
         (_reversed, Tensor, ("__rmatmul__",)),
         (_added, torch, ("addmm", "baddbmm", "addbmm", "addmv")),
         (_added, Tensor, ("addmm", "baddbmm", "addbmm", "addmv")),
@@ -221,7 +236,19 @@ def _make_places() -> list[Place]:
     found = [(f"{owner.__name__}.{name}", owner, name, kind(f"{owner.__name__}.{name}", getattr(owner, name)))
              for kind, owner, names in kinds for name in names]
     fused: Any = torch._VF
-    return [*found, *((f"torch._VF.{name}", fused, name, unfused(name, getattr(fused, name))) for name in CELLS)]
+    return [*found, *((f"torch._VF.{name}", fused, name, _written_out(f"torch._VF.{name}", name)) for name in CELLS)]
+
+
+def _written_out(place: str, name: str) -> Wrapper:
+    """A recurrent layer; the products with its weights happen inside, and only while it is written out."""
+    run = unfused(name)
+
+    def wrapper(*args: Any) -> Any:
+        if _State.hits is not None:
+            _State.hits.add(place)
+        return run(*args)
+
+    return wrapper
 
 
 PLACES = _make_places()

@@ -1,8 +1,8 @@
 """Recurrent layers written out, so that each of their weights is a product of its own.
 
 PyTorch runs a whole LSTM or GRU as one operation, inside which no weight can be told apart. While a feedback rule runs
-a step, the same recurrences are computed time step by time step (same formulas, so equal up to rounding). Packed
-sequences keep the fused operation; the coverage then says that their weights were not reached.
+a step, the same recurrences are computed time step by time step (same formulas, so equal up to rounding), of packed
+sequences too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 State = tuple[Tensor, ...]
 
 
-def unfused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The function ``torch._VF.name`` written out; ``original`` serves packed sequences."""
+def unfused(name: str) -> Callable[..., Any]:
+    """The function ``torch._VF.name`` written out."""
     cell = CELLS[name]
     if name.endswith("_cell"):
         def one_step(x: Tensor, state: Any, *weights: Any) -> Any:
@@ -27,10 +27,13 @@ def unfused(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
         return one_step
 
-    def layers(x: Tensor, state: Any, weights: Any, *settings: Any) -> Any:
-        if isinstance(state, Tensor) and not state.is_floating_point():  # the sizes of a packed batch
-            return original(x, state, weights, *settings)
-        return _run(cell, x, tuple(state) if isinstance(state, tuple | list) else (state,), weights, *settings)
+    def layers(x: Tensor, state: Any, *rest: Any) -> Any:
+        if isinstance(state, Tensor) and not state.is_floating_point():  # the sizes of a packed batch, one per time
+            outputs, finals = _run(cell, x.split(state.tolist()), *rest)  # type: ignore[no-untyped-call]
+            return torch.cat(outputs), *finals
+        batch_first = rest[-1]
+        outputs, finals = _run(cell, x.unbind(1 if batch_first else 0), state, *rest[:-1])
+        return torch.stack(outputs, 1 if batch_first else 0), *finals
 
     return layers
 
@@ -70,28 +73,56 @@ CELLS: dict[str, Callable[..., State]] = {
 }
 
 
-def _run(cell: Callable[..., State], x: Tensor, state: State, weights: Sequence[Tensor], biases: bool, depth: int,
-         dropout: float, training: bool, bidirectional: bool, batch_first: bool) -> tuple[Tensor, ...]:
-    """All layers and directions; returns the outputs and the last state of each layer and direction."""
+def _run(cell: Callable[..., State], steps: Sequence[Tensor], state: Any, weights: Sequence[Tensor], biases: bool,
+         depth: int, dropout: float, training: bool, bidirectional: bool) -> tuple[list[Tensor], State]:
+    """All layers and directions: the outputs, time by time, and the last state of each layer and direction."""
     sides = 2 if bidirectional else 1
     each = len(weights) // (depth * sides)
     projected = each - 2 - 2 * biases == 1
-    h = x.transpose(0, 1) if batch_first else x
-    last: list[State] = []
+    first = tuple(state) if isinstance(state, tuple | list) else (state,)
+    now, last = list(steps), list[State]()
     for layer in range(depth):
         if layer and dropout:
-            h = F.dropout(h, dropout, training)
+            now = [F.dropout(h, dropout, training) for h in now]
         outputs = []
         for side in range(sides):
             index = layer * sides + side
             own = list(weights[index * each : (index + 1) * each])
             named = {"projection": own.pop()} if projected else {}
-            now, steps = tuple(part[index] for part in state), []
-            for time in range(len(h)) if side == 0 else reversed(range(len(h))):
-                now = cell(h[time], now, *own, **named)
-                steps.append(now[0])
-            outputs.append(torch.stack(steps if side == 0 else steps[::-1]))
-            last.append(now)
-        h = torch.cat(outputs, -1) if sides > 1 else outputs[0]
-    finals = tuple(torch.stack(parts) for parts in zip(*last, strict=True))
-    return (h.transpose(0, 1) if batch_first else h, *finals)
+            walk = _backwards if side else _forwards
+            written, end = walk(_bind(cell, own, named), now, tuple(part[index] for part in first))
+            outputs.append(written)
+            last.append(end)
+        now = [torch.cat(parts, -1) for parts in zip(*outputs, strict=True)] if sides > 1 else outputs[0]
+    return now, tuple(torch.stack(parts) for parts in zip(*last, strict=True))
+
+
+Step = Callable[[Tensor, State], State]
+
+
+def _bind(cell: Callable[..., State], own: list[Tensor], named: dict[str, Tensor]) -> Step:
+    return lambda x, state: cell(x, state, *own, **named)
+
+
+def _forwards(step: Step, steps: list[Tensor], state: State) -> tuple[list[Tensor], State]:
+    """First time to last; in a packed batch the shorter sequences, which come last, end on the way."""
+    outputs, ended = [], list[State]()
+    for h in steps:
+        if len(h) < len(state[0]):
+            ended.append(tuple(part[len(h):] for part in state))
+            state = tuple(part[: len(h)] for part in state)
+        state = step(h, state)
+        outputs.append(state[0])
+    return outputs, tuple(torch.cat(parts) for parts in zip(state, *reversed(ended), strict=True)) if ended else state
+
+
+def _backwards(step: Step, steps: list[Tensor], state: State) -> tuple[list[Tensor], State]:
+    """Last time to first; in a packed batch the shorter sequences begin on the way."""
+    outputs = []
+    now = tuple(part[: len(steps[-1])] for part in state)
+    for h in reversed(steps):
+        if len(h) > len(now[0]):
+            now = tuple(torch.cat([part, first[len(part) : len(h)]]) for part, first in zip(now, state, strict=True))
+        now = step(h, now)
+        outputs.append(now[0])
+    return outputs[::-1], now

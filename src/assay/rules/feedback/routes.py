@@ -36,7 +36,7 @@ class MatrixRoute:
     usage: Usage
 
     def run(self, operation: Operation, x: Tensor, weight: Tensor) -> Tensor:
-        return run_with_matrix(operation, x, weight, self.matrix, lambda: self.usage.sent.add(self.name))
+        return run_with_matrix(operation, x, weight, matrix=self.matrix, sends=lambda: self.usage.sent.add(self.name))
 
 
 class LinearRoute:
@@ -91,8 +91,9 @@ class AlignedRoutes:
             return None
         self.calls += 1
         name, parameter = found
-        computed = not isinstance(parameter, nn.Parameter)
-        # A weight that is computed has no gradient step of its own that Kolen-Pollack's matrix could share.
+        computed = parameter.ndim < 2 or not isinstance(parameter, nn.Parameter)
+        # A weight that is computed has no gradient step of its own that Kolen-Pollack's matrix could share; a vector
+        # is not known for a weight before the first step, when the optimiser takes the matrices.
         if self.calls in self.skip or not x.requires_grad or (computed and self.feedback == "kolen-pollack"):
             return None
         matrix = self._matrix(name, parameter)
@@ -170,21 +171,28 @@ def measure_layouts(model: nn.Module, x: Tensor, known: WeightNames) -> dict[str
     if changed is None:
         return {}
     before, after = _inputs_of_weights(model, x, known), _inputs_of_weights(model, changed, known)
-    return {name: find_layout(before[name], after[name], len(x)) for name in before if name in after}
+    found: dict[str, Layout | None] = {}
+    for name, uses in before.items():
+        others = after.get(name, [])
+        layouts = {find_layout(one, two, len(x)) for one, two in zip(uses, others, strict=False)}
+        # A weight has one layout; where its uses differ (a packed batch that shrinks) no answer fits all of them.
+        found[name] = layouts.pop() if len(uses) == len(others) and len(layouts) == 1 else None
+    return found
 
 
 def weight_scale(weight: Tensor) -> float:
     """1/sqrt(fan_in): the size PyTorch's own initialisation would give, so that feedback is as strong as the weight."""
-    return float(max(1, weight.numel() // max(1, len(weight))) ** -0.5)
+    fan_in = weight.numel() // max(1, len(weight)) if weight.ndim > 1 else weight.numel()
+    return float(max(1, fan_in) ** -0.5)
 
 
-def _inputs_of_weights(model: nn.Module, x: Tensor, known: WeightNames) -> dict[str, Tensor]:
-    seen = dict[str, Tensor]()
+def _inputs_of_weights(model: nn.Module, x: Tensor, known: WeightNames) -> dict[str, list[Tensor]]:
+    seen = dict[str, list[Tensor]]()
 
     def look(weight: Tensor, value: Tensor) -> None:
         found = known.find(weight)
         if found is not None and known.find(value) is None:
-            seen.setdefault(found[0], value.detach().clone())
+            seen.setdefault(found[0], []).append(value.detach().clone())
 
     # Attention has a fused path without gradients that never calls linear; a forward pass with gradients avoids it.
     with evaluating(model), torch.enable_grad(), feedback_layers(look), known.watched():

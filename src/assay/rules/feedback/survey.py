@@ -2,14 +2,16 @@
 
 The pass runs with every feedback matrix set to zero and everything requiring a gradient. Its graph tells for each
 weight whether the error below it goes through feedback, through the weight itself, or not through it at all. Then the
-proof: of all parameters that lie behind a weight, none may receive anything, since zero is all that feedback sends.
+proofs. Node by node: with every parameter exchanged for another, nothing that a node sends may change, unless it is
+known to use that parameter (``hidden``). And for the whole: of all parameters that lie behind a weight, none may
+receive anything, since zero is all that feedback sends.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,9 +20,11 @@ from torch import Tensor, nn
 from assay.errors import expected
 from assay.probe.samples import other_first_sample
 from assay.rules.feedback.coverage import Coverage, WeightCoverage
-from assay.rules.feedback.graph import Carrier, Graph, children, opaque
+from assay.rules.feedback.graph import Carrier, Graph
+from assay.rules.feedback.hidden import changed, find_fixed, find_hidden
 from assay.rules.feedback.layers import Operation, Route, run_direct, run_with_matrix
-from assay.rules.feedback.places import PLACES, Place, feedback_layers, select
+from assay.rules.feedback.nodes import children, kind, opaque
+from assay.rules.feedback.places import Place, feedback_layers, select
 from assay.rules.feedback.weights import WeightNames
 
 
@@ -30,7 +34,7 @@ class Survey:
     numbers of products between weights alone."""
 
     coverage: Coverage
-    places: list[Place] = field(default_factory=lambda: list(PLACES))
+    places: list[Place]
     imported: bool = False
     skip: frozenset[int] = frozenset()
 
@@ -66,7 +70,8 @@ class _Recorder:
         if found is None or self.known.find(x) is not None:
             return None
         self.inputs.append(x.grad_fn)
-        out_of_reach = found[0] in self.unreachable or (self.learned and not isinstance(found[1], nn.Parameter))
+        unlearnable = self.learned and (found[1].ndim < 2 or not isinstance(found[1], nn.Parameter))
+        out_of_reach = found[0] in self.unreachable or unlearnable
         return None if out_of_reach or not x.requires_grad else _ZeroRoute(self, *found)
 
 
@@ -82,37 +87,39 @@ class _ZeroRoute:
         nothing = torch.zeros_like(self.parameter.detach())
         if weight is not self.parameter:
             nothing = nothing.as_strided(weight.shape, weight.stride(), weight.storage_offset())
-        return run_with_matrix(operation, x, weight, nothing, lambda: self.recorder.loaded.append(self.name))
+        loaded = self.recorder.loaded
+        return run_with_matrix(operation, x, weight, matrix=nothing, sends=lambda: loaded.append(self.name))
 
 
 def _look(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool, unreachable: Collection[str],
           learned: bool, imported: bool) -> Survey:
-    hits: set[str] = set()
-    with _everything_learning(model):
-        graphs: list[Graph] = []
+    hits = {"torch.nn.functional.linear"}
+
+    def run(data: Tensor, places: list[Place] | None) -> tuple[Graph, _Recorder, Tensor]:
         recorder = _Recorder(known, direct=direct, unreachable=unreachable, learned=learned)
-        for data in (x, other_data(x)):
-            if data is None:
-                continue
-            recorder = _Recorder(known, direct=direct, unreachable=unreachable, learned=learned)
-            leaf = data.detach().requires_grad_() if data.is_floating_point() else data
-            with _as_it_was(model), torch.enable_grad(), _no_checkpoints(), known.watched(), feedback_layers(
-                    recorder, hits=hits, imported=imported):
-                output = model(leaf)
-                if not isinstance(output, Tensor) or not output.requires_grad:
-                    raise expected("a model whose output is a tensor that depends on its parameters",
-                                   given=type(output).__name__)
-                graphs.append(Graph(output, parameters=known.names, data=leaf, loaded=recorder.loaded))
-            inputs, kept = recorder.inputs, output
-        # The second pass, on other data, only tells which constants are data; the last one made is the one read.
-        graph = graphs[-1]
-        graph.add_sources(graphs[0]) if len(graphs) > 1 else graph.assume_data()
-        skip = frozenset(number for number, node in enumerate(inputs, start=1)
+        leaf = data.detach().requires_grad_() if data.is_floating_point() else data
+        with _as_it_was(model), torch.enable_grad(), _no_checkpoints(), known.watched(), feedback_layers(
+                recorder, only=places, hits=hits, imported=imported):
+            output = model(leaf)
+            if not isinstance(output, Tensor) or not output.requires_grad:
+                raise expected("a model whose output is a tensor that depends on its parameters",
+                               given=type(output).__name__)
+            return Graph(output, parameters=known.names, data=leaf, loaded=recorder.loaded), recorder, output
+
+    with _everything_learning(model):
+        run(x, None)
+        # What is read is what a step will do: with the places of a step in effect, and no others.
+        places = select(hits)
+        graph, recorder, output = run(x, places)
+        other, shifted = other_data(x), None
+        graph.assume_data() if other is None else graph.add_sources(run(other, places)[0])
+        skip = frozenset(number for number, node in enumerate(recorder.inputs, start=1)
                          if node is not None and node not in graph.depends)
-        rows = _rows(graph, known)
-        leaks = () if skip else _leaks(graph, known, kept)
-    names = hits | {place[0] for place in PLACES if place[0].startswith("torch.nn.functional.linear")}
-    return Survey(Coverage(tuple(rows), leaks), select(names), imported, skip)
+        with contextlib.suppress(Exception), changed(known.parameters.values()):  # other weights may be nonsense
+            shifted = run(x, places)[0]
+        rows = _rows(graph, known) + find_fixed(graph, shifted, model)
+        leaks = () if skip else _leaks(graph, known, output)
+    return Survey(Coverage(tuple(rows), leaks), places, imported, skip)
 
 
 def other_data(x: Tensor) -> Tensor | None:
@@ -124,6 +131,8 @@ def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
     """What became of every parameter with two or more axes, and of any other that takes part in a matrix."""
     uses: dict[str, list[WeightCoverage]] = {}
     answered = _answered(graph)
+    for hidden in find_hidden(graph, known.parameters):
+        uses.setdefault(hidden.name, []).append(hidden)
     for node in graph.nodes:
         if node not in graph.depends or _is_direct(node):
             continue
@@ -140,7 +149,7 @@ def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
                        else _answer(name, False))
                 uses.setdefault(name, []).append(use)
     rows = []
-    for name, parameter in known.parameters.items():
+    for name, parameter in (known.parameters | graph.unregistered).items():
         found = sorted(uses.get(name, []), key=lambda use: ORDER.index(use.status))
         if parameter.ndim > 1 or (found and not found[0].reached):
             rows.append(found[0] if found else WeightCoverage(name, "not used", True, "the output does not depend "
@@ -183,22 +192,22 @@ def _answer(name: str, below: bool) -> WeightCoverage:
 
 
 def _use(node: Any, name: str, carriers: list[Carrier], *, below: bool, sends: bool) -> WeightCoverage:
-    kind = type(node).__name__.removesuffix("Backward0").removesuffix("Backward")
+    used_by = f"used by {kind(node)}"
     matrices = [carrier for carrier in carriers if not carrier.gain]
     if not sends:
-        return WeightCoverage(name, "look-up", True, f"{kind} sends no error below itself")
+        return WeightCoverage(name, "look-up", True, f"{kind(node)} sends no error below itself")
     if not below and (matrices or opaque(node)):
         return _answer(name, below)
     if any(not carrier.exchanged for carrier in matrices):
         return WeightCoverage(name, "not reached", False,
-                              f"used by {kind}, which sends the error through the weight itself")
+                              f"{used_by}, which sends the error through the weight itself")
     if matrices:
         return _answer(name, below)
     if opaque(node):
-        return WeightCoverage(name, "not reached", False, f"used by {kind}, a function of its own that may keep it")
+        return WeightCoverage(name, "not reached", False, f"{used_by}, a function of its own that may keep it")
     if carriers:
-        return WeightCoverage(name, "gain", True, f"{kind} multiplies by it elementwise: nothing is transposed")
-    return WeightCoverage(name, "additive", True, f"{kind} sends no error through it")
+        return WeightCoverage(name, "gain", True, f"{kind(node)} multiplies by it elementwise: nothing is transposed")
+    return WeightCoverage(name, "additive", True, f"{kind(node)} sends no error through it")
 
 
 def _leaks(graph: Graph, known: WeightNames, output: Tensor) -> tuple[str, ...]:

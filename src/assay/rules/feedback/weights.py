@@ -24,7 +24,7 @@ class WeightNames:
     def find(self, weight: Tensor) -> tuple[str, Tensor] | None:
         """The name of the weight that ``weight`` is, or is a view of, and that weight."""
         for candidate in (weight, weight._base):
-            if candidate is None:
+            if candidate is None or candidate.dtype is not weight.dtype:  # real numbers read as complex ones, say
                 return None
             name = self.names.get(id(candidate))
             if name is not None:

@@ -4,7 +4,7 @@
 an arm is built.
 """
 
-from assay.studies.arms.settings import Chosen, Settings, chosen, load_chosen, read_settings
+from assay.studies.arms.settings import ArmSettings, Chosen, chosen, load_chosen, read_settings
 from assay.studies.arms.table import MODELS, Arm, arms, find_arm
 
-__all__ = ["MODELS", "Arm", "Chosen", "Settings", "arms", "chosen", "find_arm", "load_chosen", "read_settings"]
+__all__ = ["MODELS", "Arm", "ArmSettings", "Chosen", "arms", "chosen", "find_arm", "load_chosen", "read_settings"]

@@ -15,12 +15,13 @@ from assay.errors import expected
 from assay.learning import TrainResult, train_many
 from assay.learning.names import named_rule
 from assay.learning.resolve import as_model, as_rule
-from assay.models import EnergyMLP, EnergyNet
+from assay.learning.training import Callback
+from assay.models import EnergyConv, EnergyMLP, EnergyNet
 from assay.protocols import EquilibriumModel, Rule
-from assay.rules import Backprop, FeedbackAlignment
+from assay.rules import Backprop, FeedbackAlignment, keep_bounded
 from assay.seeding import derive
 from assay.studies.arms.brought import fetched
-from assay.studies.arms.settings import Settings
+from assay.studies.arms.settings import ArmSettings
 from assay.studies.arms.table import Arm
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Built:
     rule: Rule
 
 
-def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Built:
+def build(arm: Arm, settings: ArmSettings, task: ArrayTask | TuningView, *, seed: int) -> Built:
     """The model and the rule of an arm; arms of one model start from the same weights at the same seed."""
     if arm.model_from is not None:
         made: Any = as_model(fetched(arm.model_from), seed=seed)
@@ -54,7 +55,9 @@ def build(arm: Arm, settings: Settings, task: ArrayTask | TuningView, *, seed: i
     drawn = derive(seed, "feedback") % 2**31
     if arm.rule_from is not None:
         return Built(model, as_rule(_fresh(fetched(arm.rule_from)), model, seed=drawn))
-    options: dict[str, Any] = {"beta": settings.beta, "sweeps": _pair(settings.sweeps)} if arm.relaxes else {}
+    options: dict[str, Any] = {}
+    if arm.relaxes:
+        options = {"beta": settings.beta, "sweeps": _pair(settings.sweeps), "tolerance": settings.tolerance}
     rule = named_rule(arm.rule, model, seed=drawn, **options)
     if isinstance(rule, FeedbackAlignment):
         rule.refuse_partial = True
@@ -66,29 +69,47 @@ def _fresh(rule: Any) -> Any:
     return rule if isinstance(rule, type) or inspect.isroutine(rule) else copy.deepcopy(rule)
 
 
-def fit(built: Built, task: Any, settings: Settings, *, seed: int, device: str | None = None) -> TrainResult:
+def fit(built: Built, task: Any, settings: ArmSettings, *, seed: int, device: str | None = None) -> TrainResult:
     """The one training loop with the settings of an arm; Adam, decoupled weight decay if there is any."""
     return fit_many([built], [task], settings, seeds=[seed], device=device)[0]
 
 
 def fit_many(
-    built: Sequence[Built], tasks: Sequence[Any], settings: Settings, *, seeds: Sequence[int],
-    device: str | None = None,
+    built: Sequence[Built], tasks: Sequence[Any], settings: ArmSettings, *, seeds: Sequence[int],
+    device: str | None = None, callbacks: Sequence[Callback] = (),
 ) -> tuple[TrainResult, ...]:
     """The same at many seeds, side by side where that is faster and changes nothing; they share the first one's rule.
 
-    Rules that hold weights of their own (``fa``, ``dfa``) belong to one model and are given one at a time.
+    Every one of ``callbacks`` sees each model at the end of each epoch. Rules that hold weights of their own (``fa``,
+    ``dfa``) belong to one model and are given one at a time, as are networks whose weights are bounded.
     """
 
     def optimiser(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
+    def bounded(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        assert settings.bound is not None
+        return keep_bounded(optimiser(parameters), feeding_back(built[0].model), bound=settings.bound)
+
+    holds = settings.bound is not None and isinstance(built[0].model, EquilibriumModel)
+    if holds and len(built) > 1:  # the weights of each network are held by an optimiser of its own
+        return tuple(fit_many([one], [task], settings, seeds=[seed], device=device, callbacks=callbacks)[0]
+                     for one, task, seed in zip(built, tasks, seeds, strict=True))
     schedule: Any = settings.schedule
     return train_many(
         [each.model for each in built], tasks, built[0].rule, seeds=seeds, epochs=settings.epochs,
-        batch_size=settings.batch_size, optimiser=optimiser, schedule=schedule, input_noise=settings.input_noise,
-        device=device,
+        batch_size=settings.batch_size, optimiser=bounded if holds else optimiser, schedule=schedule,
+        input_noise=settings.input_noise, device=device, callbacks=callbacks,
     )
+
+
+def feeding_back(model: nn.Module) -> list[nn.Parameter]:
+    """The weights between layers of units: the loop of a relaxation goes through these and no others."""
+    if not isinstance(model, EnergyMLP | EnergyConv):
+        raise expected("an EnergyMLP or EnergyConv for a bound on the weights that feed back",
+                       given=type(model).__name__, do="leave bound out for this arm")
+    layers = list(model.layers)
+    return [cast(nn.Parameter, layer.weight) for layer in layers[1 : len(layers) - isinstance(model, EnergyMLP)]]
 
 
 def gradient_agreement(built: Built, x: torch.Tensor, y: torch.Tensor) -> float | None:
@@ -124,7 +145,7 @@ def _with_energy(made: Any, task: ArrayTask | TuningView) -> nn.Module:
     return EnergyNet(made.feedforward(), gamma=made.gamma, loss="mse", sweeps=READ_SWEEPS, tolerance=READ_TOLERANCE)
 
 
-def _energy_model(name: str, settings: Settings, task: ArrayTask | TuningView, *, seed: int) -> Any:
+def _energy_model(name: str, settings: ArmSettings, task: ArrayTask | TuningView, *, seed: int) -> Any:
     shape = task.input_shape
     if name == "mlp":
         if len(shape) != 1 or not task.train.x.is_floating_point():

@@ -19,10 +19,12 @@ FOLDER = Path(__file__).parent / "chosen"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ArmSettings:
     """Everything that decides how an arm is built and trained, apart from the seed; plain JSON values.
 
-    ``hidden`` are widths, or channels of a conv net with square ``kernel``; ``sweeps``: free and nudged.
+    ``hidden`` are widths, or channels of a conv net with square ``kernel``; ``sweeps``: free and nudged, at most so
+    many where a ``tolerance`` ends a phase that rests; a ``beta`` of None is the nudge of ``EqProp()``; ``bound`` holds
+    the spectral norm of the weights that feed back. What only a relaxation knows is nothing to an arm without one.
     """
 
     hidden: tuple[int, ...] = (128, 64)
@@ -36,14 +38,16 @@ class Settings:
     kernel: int = 5
     pooling: str = "average"
     gamma: float = 0.25
-    beta: float = 0.5
+    beta: float | None = 0.5
     sweeps: tuple[int, int] = (4, 3)
+    tolerance: float | None = None
+    bound: float | None = None
 
     def as_record(self) -> dict[str, Any]:
         """The settings as a JSON object."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
-    def changed(self, values: Mapping[str, Any], *, where: str = "settings") -> Settings:
+    def changed(self, values: Mapping[str, Any], *, where: str = "settings") -> ArmSettings:
         """These settings with ``values`` in place of some; an unknown name is an error with a suggestion."""
         known = {field.name for field in fields(self)}
         for name in values:
@@ -57,7 +61,7 @@ class Settings:
 class Chosen:
     """Settings and where they come from: the command that found them, or the document that states them."""
 
-    settings: Settings
+    settings: ArmSettings
     source: str
     note: str = ""
 
@@ -74,7 +78,7 @@ def chosen(task: str, arm: Arm, folder: Path | None = None) -> Chosen:
     entries = load_chosen(task) if folder is None else _load(folder / f"{task}.json")
     if arm.brought and "backprop/mlp" in entries:
         return Chosen(entries["backprop/mlp"].settings, "those of backprop/mlp", "not tuned for this arm")
-    return entries.get(arm.name) or Chosen(Settings(), "default", "not tuned for this task")
+    return entries.get(arm.name) or Chosen(ArmSettings(), "default", "not tuned for this task")
 
 
 @cache
@@ -94,7 +98,7 @@ def read_settings(path: Path) -> dict[str, Chosen]:
         entries = content["arms"]
         return {
             name: Chosen(
-                Settings().changed({**content.get("shared", {}), **entry["settings"]}, where=str(path)),
+                ArmSettings().changed({**content.get("shared", {}), **entry["settings"]}, where=str(path)),
                 entry["source"],
                 entry.get("note", ""),
             )

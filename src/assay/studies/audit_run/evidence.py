@@ -44,7 +44,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedFinding:
     """A finding of a run with all that could be found of its evidence; ``obstacle`` says why there is none."""
 
     finding: Finding
@@ -75,7 +75,7 @@ class Traced:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Discrepancy:
     """Something the page says and the cells do not."""
 
     what: str
@@ -83,18 +83,19 @@ class Difference:
     cells: str
 
 
-def trace(run: Run, finding: Finding, store: Store | None) -> Traced:
+def trace(run: Run, finding: Finding, store: Store | None) -> TracedFinding:
     """The cells of a finding: by the plan that was written before them, else by the plan its question makes here."""
     if store is None or run.kind not in WITH_CELLS:
         command = finding.rerun or run.command
         again = f"; issue the command that made it again: {command}" if command else ""
-        return Traced(finding, obstacle=f"a run of kind {run.kind} keeps no cells to decide this again from{again}")
+        obstacle = f"a run of kind {run.kind} keeps no cells to decide this again from{again}"
+        return TracedFinding(finding, obstacle=obstacle)
     try:
         asked, controls = _asked(run, finding)
     except AssayError as error:
-        return Traced(finding, obstacle=str(error))
+        return TracedFinding(finding, obstacle=str(error))
     except FOREIGN as error:
-        return Traced(finding, obstacle=f"its trials cannot be planned here: {type(error).__name__}: {error}")
+        return TracedFinding(finding, obstacle=f"its trials cannot be planned here: {type(error).__name__}: {error}")
     kept = store.read_plan(str(run.config.get("plan", "")))
     keys = [each.cell.key for each in asked.planned]
     written = kept.cells.get(asked.key) if kept else None
@@ -109,7 +110,7 @@ def trace(run: Run, finding: Finding, store: Store | None) -> Traced:
     other = any(piece.cell.key != piece.key for piece in pieces)
     ledger = store.ledger()
     pasts = {claim: Past.again(ledger, claim, asked.seeds, code=asked.code) for claim in asked.claims}
-    return Traced(finding, asked, controls, pieces, kept if written is not None else None, other, pasts=pasts)
+    return TracedFinding(finding, asked, controls, pieces, kept if written is not None else None, other, pasts=pasts)
 
 
 def _asked(run: Run, finding: Finding) -> tuple[Question, tuple[str, ...]]:
@@ -136,32 +137,32 @@ def _asked(run: Run, finding: Finding) -> tuple[Question, tuple[str, ...]]:
     return question(track, budget, seeds), tuple(controls)
 
 
-def differences(page: Finding, cells: Finding) -> list[Difference]:
+def differences(page: Finding, cells: Finding) -> list[Discrepancy]:
     """Where a finding says something else than the same finding decided anew."""
     found = []
     if page.verdict is not cells.verdict:
-        found.append(Difference("verdict", str(page.verdict), f"{cells.verdict}: {cells.reason}"))
+        found.append(Discrepancy("verdict", str(page.verdict), f"{cells.verdict}: {cells.reason}"))
     if _level(page.evidence) > _level(cells.evidence):
-        found.append(Difference("evidence level", str(page.evidence), str(cells.evidence)))
+        found.append(Discrepancy("evidence level", str(page.evidence), str(cells.evidence)))
     if page.headline != cells.headline:
-        found.append(Difference("deciding measurement", str(page.headline), str(cells.headline)))
+        found.append(Discrepancy("deciding measurement", str(page.headline), str(cells.headline)))
     found += _measurements(page.measurements, cells.measurements)
     told = {control.name: control.separated for control in cells.controls}
     for control in page.controls:
         if told.get(control.name) != control.separated:
             here = {True: "told apart", False: "not told apart", None: "was not run"}
-            found.append(Difference(
+            found.append(Discrepancy(
                 f"control {control.name}", here[control.separated], here[told.get(control.name)]))
     return found
 
 
-def _measurements(page: Sequence[Measurement], cells: Sequence[Measurement]) -> list[Difference]:
+def _measurements(page: Sequence[Measurement], cells: Sequence[Measurement]) -> list[Discrepancy]:
     found = []
     known = {measurement.name: measurement for measurement in cells}
     for said in page:
         here = known.pop(said.name, None)
         if here is None:
-            found.append(Difference(said.name, _said(said), "not measured"))
+            found.append(Discrepancy(said.name, _said(said), "not measured"))
             continue
         same = _close(said.value, here.value) and said.n == here.n
         if said.interval is not None and here.interval is not None:
@@ -170,8 +171,8 @@ def _measurements(page: Sequence[Measurement], cells: Sequence[Measurement]) -> 
         elif said.interval is not here.interval:
             same = False
         if not same:
-            found.append(Difference(said.name, _said(said), _said(here)))
-    found += [Difference(left.name, "left out", _said(left)) for left in known.values() if left.region is not None]
+            found.append(Discrepancy(said.name, _said(said), _said(here)))
+    found += [Discrepancy(left.name, "left out", _said(left)) for left in known.values() if left.region is not None]
     return found
 
 

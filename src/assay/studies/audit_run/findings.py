@@ -12,8 +12,8 @@ from assay.engine import Store
 from assay.reports.save import FOLDER, RENDERERS
 from assay.reports.truth import contradictions
 from assay.results import Check, Figure, Finding, Measurement, Region, Run, Table, Verdict
-from assay.studies.audit_run.evidence import Piece, Traced, differences, records_by_arm
-from assay.studies.audit_run.rerun import ELSEWHERE, Compared
+from assay.studies.audit_run.evidence import Piece, TracedFinding, differences, records_by_arm
+from assay.studies.audit_run.rerun import ELSEWHERE, Recomputed
 
 CHECKS = (
     "cells are there", "signed by somebody known", "decided again", "controls were run", "seeds were run",
@@ -22,7 +22,7 @@ CHECKS = (
 THERE, SIGNED, AGAIN, CONTROLS, SEEDS, PLANNED, PAGE = CHECKS
 
 
-def judge_finding(traced: Traced, store: Store | None, compared: Sequence[Compared] = ()) -> Finding:
+def judge_finding(traced: TracedFinding, store: Store | None, compared: Sequence[Recomputed] = ()) -> Finding:
     """Whether a finding of the run is what its cells say; every difference is a row of its table."""
     page = traced.finding
     if traced.obstacle or store is None:
@@ -82,7 +82,9 @@ def judge_files(run: Run, folder: Path) -> Finding:
     )
 
 
-def judge_sample(traced: Sequence[Traced], compared: Sequence[Compared], *, share: float, seed: int) -> Finding:
+def judge_sample(
+    traced: Sequence[TracedFinding], compared: Sequence[Recomputed], *, share: float, seed: int
+) -> Finding:
     """Whether the cells that were computed again came out as stored."""
     claim = "Cells of this run come out the same when they are computed again here."
     there = sum(piece.stored is not None for each in traced for piece in each.pieces)
@@ -138,7 +140,7 @@ def overview(findings: Sequence[Finding]) -> Figure:
     )
 
 
-def _table(compared: Sequence[Compared], note: str) -> Table:
+def _table(compared: Sequence[Recomputed], note: str) -> Table:
     order = sorted(compared, key=lambda each: (each.same, -each.difference))
     rows = tuple(
         (each.piece.cell.label, "same" if each.same else "different", each.difference, each.where or "all values",
@@ -149,7 +151,7 @@ def _table(compared: Sequence[Compared], note: str) -> Table:
     return Table(title="Cells computed again", columns=columns, rows=rows, note=note)
 
 
-def _there(traced: Traced) -> Check:
+def _there(traced: TracedFinding) -> Check:
     """Every cell is in the store, and none of them is another than was written."""
     count, altered = len(traced.pieces), [piece for piece in traced.pieces if piece.altered]
     if altered:
@@ -163,7 +165,7 @@ def _there(traced: Traced) -> Check:
     return Check(name=THERE, verdict=Verdict.PASS, reason=f"all {count} cells{code}")
 
 
-def _signed(traced: Traced, compared: Sequence[Compared]) -> Check:
+def _signed(traced: TracedFinding, compared: Sequence[Recomputed]) -> Check:
     """Every cell bears the key of somebody known, or came out the same when it was computed again here."""
     names = Counter(piece.stored.signer or "you" for piece in traced.pieces if piece.stored is not None)
     by = ", ".join(f"{count} signed by {name}" for name, count in names.items())
@@ -184,7 +186,7 @@ def _some(pieces: Sequence[Piece]) -> str:
     return ", ".join(piece.cell.label for piece in pieces[:3]) + more
 
 
-def _controls(traced: Traced) -> Check:
+def _controls(traced: TracedFinding) -> Check:
     """Every control on the page is an arm with records in the store."""
     arms = records_by_arm(traced.pieces)
     planned = set(traced.controls)
@@ -198,7 +200,7 @@ def _controls(traced: Traced) -> Check:
     return Check(name=CONTROLS, verdict=Verdict.PASS, reason=f"{arms_of} records")
 
 
-def _seeds(traced: Traced) -> Check:
+def _seeds(traced: TracedFinding) -> Check:
     """The seeds on the page are those of records, not only of a wish."""
     ran = {piece.trial.seed for piece in traced.pieces if piece.stored is not None}
     asked = set(traced.finding.seeds)
@@ -209,7 +211,7 @@ def _seeds(traced: Traced) -> Check:
     return Check(name=SEEDS, verdict=Verdict.PASS, reason=told)
 
 
-def _planned(traced: Traced, store: Store) -> Check:
+def _planned(traced: TracedFinding, store: Store) -> Check:
     """Every cell was in a plan that was written down before it was computed."""
     dated = [piece for piece in traced.pieces if piece.stored is not None and piece.stored.at]
     if traced.plan is None or not dated:

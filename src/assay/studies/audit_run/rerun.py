@@ -12,14 +12,14 @@ from typing import Any
 from assay.engine import LocalExecutor, Store, execute
 from assay.protocols import CellEvent, Executor, Watcher
 from assay.stats.observed import is_clock
-from assay.studies.audit_run.evidence import Piece, Traced
+from assay.studies.audit_run.evidence import Piece, TracedFinding
 
 ELSEWHERE = 1e-6
 """Relative difference allowed when a cell is computed again on another machine or with other versions."""
 
 
 @dataclass(frozen=True)
-class Compared:
+class Recomputed:
     """One cell computed again: the largest relative difference of its numbers and where it lies."""
 
     piece: Piece
@@ -37,7 +37,7 @@ class Compared:
         return not self.failure and self.difference <= (ELSEWHERE if self.elsewhere else 0.0)
 
 
-def sample(traced: Sequence[Traced], *, share: float, seed: int) -> list[tuple[Traced, Piece]]:
+def sample(traced: Sequence[TracedFinding], *, share: float, seed: int) -> list[tuple[TracedFinding, Piece]]:
     """So large a share of all cells that can be computed again, drawn at random; at least one of every finding."""
     draw = random.Random(seed)
     pools = [[(each, piece) for piece in each.pieces if piece.stored is not None] for each in traced]
@@ -51,9 +51,9 @@ def sample(traced: Sequence[Traced], *, share: float, seed: int) -> list[tuple[T
 
 
 def recompute(
-    chosen: Sequence[tuple[Traced, Piece]], *, executor: Executor | None = None, workers: int | None = None,
+    chosen: Sequence[tuple[TracedFinding, Piece]], *, executor: Executor | None = None, workers: int | None = None,
     watcher: Watcher | None = None,
-) -> list[Compared]:
+) -> list[Recomputed]:
     """Every chosen cell computed on this machine into a store of its own, each alone, and compared."""
     if not chosen:
         return []
@@ -70,7 +70,7 @@ def recompute(
     return [_compare(each, piece, found[piece.cell.key]) for each, piece in chosen]
 
 
-def _compare(traced: Traced, piece: Piece, result: Any) -> Compared:
+def _compare(traced: TracedFinding, piece: Piece, result: Any) -> Recomputed:
     assert piece.stored is not None
     number = traced.finding.number
     known = ("python", "torch", "numpy", "scipy", "machine")
@@ -78,11 +78,11 @@ def _compare(traced: Traced, piece: Piece, result: Any) -> Compared:
     elsewhere = any(there.get(name) != here.get(name) for name in known)
     if result.record is None:
         why = f"{result.failure.kind}: {result.failure.message}"
-        return Compared(piece, number, math.inf, "", "a record", "no result", elsewhere, failure=why)
+        return Recomputed(piece, number, math.inf, "", "a record", "no result", elsewhere, failure=why)
     worst = (0.0, "", "", "")
     for where, stored, again in _values(piece.stored.record, result.record, ""):
         worst = max(worst, (_difference(stored, again), where, repr(stored)[:40], repr(again)[:40]))
-    return Compared(piece, number, *worst, elsewhere)
+    return Recomputed(piece, number, *worst, elsewhere)
 
 
 def _values(stored: Any, again: Any, where: str) -> Iterator[tuple[str, Any, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from assay.engine import cell_key, content_key
 from assay.learning.controls import shuffle_labels
 from assay.protocols import Budget, Cell, Together
 from assay.seeding import derive
-from assay.studies.arms import Arm, Settings, chosen, find_arm
+from assay.studies.arms import Arm, ArmSettings, chosen, find_arm
 from assay.studies.arms.data import load_task
 from assay.studies.where import elsewhere, gpus_of
 
@@ -51,7 +52,7 @@ class Work:
     what: str
     arm: Arm
     seed: int
-    settings: Settings
+    settings: ArmSettings
     items: int | None
     """Training items if only some are used."""
     source: Source | None = None
@@ -66,18 +67,18 @@ def plan_task(
     work = []
     for arm in arms:
         # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
-        known = Settings(input_noise=0.0) if source is not None else chosen(task, arm, settings_from).settings
+        known = ArmSettings(input_noise=0.0) if source is not None else chosen(task, arm, settings_from).settings
         tuned = known.changed(overrides or {})
         settings, items = _budgeted(tuned, task, budget)
         work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
         if arm == arm.baseline:
             work += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
-    _, items = _budgeted(Settings(), task, budget)
-    work.append(Work(task, FLOORS, arms[0].baseline, seeds[0], Settings(), items))
+    _, items = _budgeted(ArmSettings(), task, budget)
+    work.append(Work(task, FLOORS, arms[0].baseline, seeds[0], ArmSettings(), items))
     return [replace(item, source=source) for item in work]
 
 
-def _controls(task: str, baseline: Arm, tuned: Settings, seeds: Sequence[int]) -> list[Work]:
+def _controls(task: str, baseline: Arm, tuned: ArmSettings, seeds: Sequence[int]) -> list[Work]:
     """Comparisons whose answer is known, in the quick form of the task: backprop against itself and against noise."""
     settings, items = _budgeted(tuned, task, "quick")
     return [
@@ -134,7 +135,7 @@ def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure_together(payloads: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The records of one arm at several seeds; called by name inside a worker process."""
-    arm, settings = _arm(payloads[0]), Settings().changed(payloads[0]["settings"])
+    arm, settings = _arm(payloads[0]), ArmSettings().changed(payloads[0]["settings"])
     tasks, seeds, initial_seeds = [], [int(payload["seed"]) for payload in payloads], []
     for payload, seed in zip(payloads, seeds, strict=True):
         task = _task(payload, arm)
@@ -154,22 +155,25 @@ def _task(payload: Mapping[str, Any], arm: Arm) -> Any:
 
 
 def measure(
-    tasks: Sequence[Any], arm: Arm, settings: Settings, *, seeds: Sequence[int], initial_seeds: Sequence[int],
+    tasks: Sequence[Any], arm: Arm, settings: ArmSettings, *, seeds: Sequence[int], initial_seeds: Sequence[int],
     device: str | None = None,
 ) -> list[dict[str, Any]]:
     """The record of each training: accuracies, time, residual, gradient agreement and, in an environment, return."""
     import torch
 
     from assay.studies.arms.build import build, fit_many
+    from assay.studies.bench.along import Along
 
     torch.set_num_threads(1)
     built = [build(arm, settings, task, seed=seed) for task, seed in zip(tasks, initial_seeds, strict=True)]
+    along = Along(built, tasks)
     began = time.process_time()
-    results = fit_many(built, tasks, settings, seeds=seeds, device=device)
-    share = (time.process_time() - began) / len(seeds)
+    results = fit_many(built, tasks, settings, seeds=seeds, device=device, callbacks=[along] if arm.relaxes else [])
+    share, looking = (time.process_time() - began - along.processor) / len(seeds), along.clock / len(seeds)
     relaxed = {"gamma": settings.gamma, "sweeps": list(settings.sweeps)} if arm.relaxes else {}
     return [
-        {**_record(one, task, result, seed=seed), "cpu_seconds": share, **relaxed}
+        {**_record(one, task, result, seed=seed), "seconds": result.seconds - looking, "cpu_seconds": share,
+         **relaxed, **along.record(one.model)}
         for one, task, result, seed in zip(built, tasks, results, seeds, strict=True)
     ]
 
@@ -181,8 +185,8 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
 
     record = {
         **_scores(task, result), "loss": result.final_loss,
-        "seconds": result.seconds, "diverged": result.diverged, "epochs": len(result.history),
-        "residual": result.history[-1].residual if result.history else None,
+        "diverged": result.diverged, "epochs": len(result.history),
+        "residual": _largest(epoch.residual for epoch in result.history),
         "items": len(task.test), **answered(built.model, task.test, rule=built.rule),
         "train_items": len(task.train), "data_hash": task.data_hash,
         "parameters": sum(p.numel() for p in built.model.parameters()),
@@ -199,13 +203,19 @@ def _record(built: Any, task: Any, result: Any, *, seed: int) -> dict[str, Any]:
     return record
 
 
+def _largest(residuals: Iterable[float | None]) -> float | None:
+    """Of all epochs; a NaN among them is the answer, not skipped."""
+    known = [residual for residual in residuals if residual is not None]
+    return max(known, key=lambda value: math.inf if math.isnan(value) else value, default=None)
+
+
 def _scores(task: Any, result: Any) -> dict[str, float]:
     if task.classes:
         return {"accuracy": result.test_accuracy, "validation": result.validation_accuracy}
     return {"error": result.test_error, "validation": result.validation_error}
 
 
-def _budgeted(settings: Settings, task: str, budget: Budget) -> tuple[Settings, int | None]:
+def _budgeted(settings: ArmSettings, task: str, budget: Budget) -> tuple[ArmSettings, int | None]:
     """Settings and number of training items (None: all) of a task at a budget."""
     if budget in ("smoke", "quick") and task in LARGE:
         return settings.changed({"epochs": max(1, round(QUICK_SHARE * settings.epochs))}), QUICK_ITEMS

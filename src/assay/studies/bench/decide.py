@@ -23,6 +23,7 @@ P_VALUE = "p-value of parity"
 
 POSSIBLE = {
     "seconds": Region(low=0.0), "residual": Region(low=0.0), "gradient_agreement": Region(low=-1.0, high=1.0),
+    "least_agreement": Region(low=-1.0, high=1.0),
 }  # fmt: skip
 """What a quantity can be at all, beside percentages; a t interval does not know."""
 
@@ -62,7 +63,7 @@ def decide(evidence: Measured, arm: Arm, past: Past = NO_PAST) -> Finding:
         score=decision.score,
         headline=decision.measurement.name,
         measurements=(decision.measurement, *_p_value(decision), *_measurements(evidence, arm)),
-        figures=_slopes(evidence, arm, seeds, ours, theirs),
+        figures=_slopes(evidence, arm, seeds, ours=ours, theirs=theirs),
         checks=(*decision.checks, *extra),
         controls=controls,
         failures=tuple(failures),
@@ -234,7 +235,8 @@ def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
             (evidence.metric.key, evidence.metric.name, evidence.metric.unit, evidence.metric.factor),
             ("return_mean", "return", "reward", 1.0),
             ("seconds", "training time", "s", 1.0), ("gradient_agreement", "cosine with the true gradient", "1", 1.0),
-            ("residual", "largest residual of the last epoch", "1", 1.0),
+            ("residual", "largest residual of the training", "1", 1.0),
+            ("least_agreement", "smallest cosine along the training", "1", 1.0),
             ("reached", "share of the weights given an update", "%", 100.0),
             ("peak_bytes", "peak memory of a step", "kB", 1e-3),
         ):
@@ -259,7 +261,7 @@ def _measurements(evidence: Measured, arm: Arm) -> tuple[Measurement, ...]:
 
 
 def _slopes(
-    evidence: Measured, arm: Arm, seeds: tuple[int, ...], ours: list[float], theirs: list[float]
+    evidence: Measured, arm: Arm, seeds: tuple[int, ...], *, ours: list[float], theirs: list[float]
 ) -> tuple[Figure, ...]:
     if not seeds:
         return ()

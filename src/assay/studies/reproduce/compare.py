@@ -11,7 +11,7 @@ from typing import Any
 
 from assay import stats
 from assay.results import Interval, Verdict
-from assay.studies.reproduce.published import ACCURACY_MARGIN, COSINE_MARGIN, DECADE_MARGIN, FIGURES, Figure
+from assay.studies.reproduce.published import ACCURACY_MARGIN, COSINE_MARGIN, DECADE_MARGIN, FIGURES, PublishedNumber
 
 Record = Mapping[str, Any]
 TEST_ITEMS = 10_000
@@ -19,10 +19,10 @@ EXACT = 1e-6
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Reproduced:
     """One published figure beside ours; ``verdict`` None means that the arm was not run."""
 
-    figure: Figure
+    figure: PublishedNumber
     values: tuple[float, ...]
     seeds: tuple[int, ...]
     epochs: int | None
@@ -81,24 +81,26 @@ def by_arm(records: Iterable[Record]) -> dict[str, dict[int, Record]]:
     return arms
 
 
-def compare_all(records: Iterable[Record]) -> list[Comparison]:
+def compare_all(records: Iterable[Record]) -> list[Reproduced]:
     """Every published figure beside the runs of its arm."""
     arms = by_arm(records)
     return [compare(figure, arms.get(figure.arm, {}), arms.get("frozen", {})) for figure in FIGURES]
 
 
-def compare(figure: Figure, runs: Mapping[int, Record], frozen: Mapping[int, Record] | None = None) -> Comparison:
+def compare(
+    figure: PublishedNumber, runs: Mapping[int, Record], frozen: Mapping[int, Record] | None = None
+) -> Reproduced:
     """One figure beside its runs; a gain is paired with the frozen baseline of the same seed."""
     gain = figure.quantity == "gain over frozen"
     seeds = tuple(sorted(runs.keys() & (frozen or {}).keys() if gain else runs))
     if not seeds:
-        return Comparison(figure, (), (), None, None, "not run")
+        return Reproduced(figure, (), (), None, None, "not run")
     values = tuple(quantity(runs[s], figure) - (float((frozen or {})[s]["accuracy"]) if gain else 0) for s in seeds)
     epochs = int(runs[seeds[0]]["setting"]["epochs"])
     note = "" if epochs == figure.epochs else f"; ours after {epochs} epochs, published after {figure.epochs}"
     if figure.below:
         holds = max(values) < figure.value
-        return Comparison(
+        return Reproduced(
             figure,
             values,
             seeds,
@@ -110,12 +112,12 @@ def compare(figure: Figure, runs: Mapping[int, Record], frozen: Mapping[int, Rec
         # Exact by construction: there is no spread to build an interval from, and none is needed.
         holds = abs(values[0] - figure.value) < COSINE_MARGIN
         reason = f"{values[0]:.4f} at every seed, exact by construction{note}"
-        return Comparison(figure, values, seeds, epochs, Verdict.PASS if holds else Verdict.FAIL, reason)
+        return Reproduced(figure, values, seeds, epochs, Verdict.PASS if holds else Verdict.FAIL, reason)
     decision = _decide(figure, values, seeds)
-    return Comparison(figure, values, seeds, epochs, decision.verdict, f"{decision.reason}{note}")
+    return Reproduced(figure, values, seeds, epochs, decision.verdict, f"{decision.reason}{note}")
 
 
-def quantity(record: Record, figure: Figure) -> float:
+def quantity(record: Record, figure: PublishedNumber) -> float:
     """The value of a record that a published figure speaks of."""
     found = record["diagnostics"]
     match figure.quantity:
@@ -146,7 +148,7 @@ def correct_rows(runs: Mapping[int, Record]) -> dict[int, list[bool]]:
     return {seed: bits(record["correct"]) for seed, record in runs.items()}
 
 
-def _decide(figure: Figure, values: Sequence[float], seeds: Sequence[int]) -> stats.Decision:
+def _decide(figure: PublishedNumber, values: Sequence[float], seeds: Sequence[int]) -> stats.Decision:
     if figure.logarithmic:
         return stats.reproduces(
             [math.log10(v) for v in values], math.log10(figure.value), margin=DECADE_MARGIN, unit="decades", seeds=seeds

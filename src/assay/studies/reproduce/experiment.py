@@ -49,7 +49,7 @@ def methods_plan(
 
 
 def frozen_plan(
-    arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, ladder: bool = False,
+    arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, *, ladder: bool = False,
     shallow: bool = False,
 ) -> list[Setting]:
     """The frozen-blocks baseline; with ``ladder`` backprop and DFA on the last 1, 2 and 3 blocks; with ``shallow``

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.studies.reproduce.compare import Comparison, by_arm, compare_all
+from assay.studies.reproduce.compare import Reproduced, by_arm, compare_all
 from assay.studies.reproduce.sections import (
     interval,
     ladder_section,
@@ -96,7 +96,7 @@ def _introduction(records: Sequence[Record], source: str) -> str:
     )
 
 
-def _reproduction_table(comparisons: Iterable[Comparison]) -> str:
+def _reproduction_table(comparisons: Iterable[Reproduced]) -> str:
     rows = []
     for c in comparisons:
         f = c.figure

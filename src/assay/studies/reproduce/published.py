@@ -18,7 +18,7 @@ COSINE_MARGIN = 0.1
 
 
 @dataclass(frozen=True)
-class Figure:
+class PublishedNumber:
     """One published number of one arm; ``depth`` is an index into h_0 ... h_L where the quantity has one."""
 
     arm: str
@@ -39,38 +39,39 @@ class Figure:
 
 
 FIGURES = (
-    Figure("bp", "accuracy", 0.615, 0.004),
-    Figure("bp", "accuracy", 0.585, epochs=30),
-    Figure("bp", "|h_L|", 2e2),
-    Figure("bp", "|g_L|", 4e-4),
-    Figure("bp", "largest growth", 5.0, below=True),
-    Figure("frozen", "accuracy", 0.349, 0.003),
-    Figure("fa-block", "accuracy", 0.401, 0.009),
-    Figure("fa-block", "|h_L|", 1e5),
-    Figure("fa-block", "|g_L|", 9e-7),
-    *(Figure("fa-block", "cosine", value, depth=d) for d, value in enumerate((0.016, 0.072, -0.085, 0.997), start=1)),
-    Figure("fa-block", "gain over frozen", 0.052),
-    Figure("dfa-block", "accuracy", 0.306, 0.008),
-    Figure("dfa-block", "accuracy", 0.308, epochs=30),
-    Figure("dfa-block", "accuracy", 0.301, epochs=30),
-    Figure("dfa-block", "gain over frozen", -0.043),
-    Figure("dfa-block", "|h_L|", 4e8),
-    Figure("dfa-block", "|g_L|", 4e-9),
-    Figure("dfa-block", "largest growth", 1.9e3),
-    Figure("dfa-block", "cosine", 0.0, depth=4),
-    Figure("bp-lambda0.01", "accuracy", 0.532, epochs=30),
-    Figure("dfa-block-lambda0.0001", "accuracy", 0.359, epochs=30),
-    Figure("dfa-block-lambda0.0001", "|h_L|", 2.2e4, epochs=30),
-    Figure("dfa-block-lambda0.01", "accuracy", 0.36, epochs=30),
-    Figure("dfa-block-lambda0.01", "|h_L|", 4e4, epochs=30),
-    Figure("dfa-block-lambda0.01", "mean cosine", 0.1627, epochs=30),
-    Figure("dfa-block-lambda0.01", "mean null cosine", 0.0022, epochs=30),
-    Figure("dfa-block-lambda0.1", "accuracy", 0.349, epochs=30),
-    Figure("dfa-block-lambda0.1", "|h_L|", 1.2e4, epochs=30),
-    Figure("ep", "accuracy", 0.316, 0.037),
-    Figure("ep", "|g_L|", 2e-4),
-    Figure("vit-dfa-block", "accuracy", 0.237),
-    Figure("resmlp-without-ln-dfa-block", "accuracy", 0.327),
+    PublishedNumber("bp", "accuracy", 0.615, 0.004),
+    PublishedNumber("bp", "accuracy", 0.585, epochs=30),
+    PublishedNumber("bp", "|h_L|", 2e2),
+    PublishedNumber("bp", "|g_L|", 4e-4),
+    PublishedNumber("bp", "largest growth", 5.0, below=True),
+    PublishedNumber("frozen", "accuracy", 0.349, 0.003),
+    PublishedNumber("fa-block", "accuracy", 0.401, 0.009),
+    PublishedNumber("fa-block", "|h_L|", 1e5),
+    PublishedNumber("fa-block", "|g_L|", 9e-7),
+    *(PublishedNumber("fa-block", "cosine", value, depth=d)
+      for d, value in enumerate((0.016, 0.072, -0.085, 0.997), start=1)),
+    PublishedNumber("fa-block", "gain over frozen", 0.052),
+    PublishedNumber("dfa-block", "accuracy", 0.306, 0.008),
+    PublishedNumber("dfa-block", "accuracy", 0.308, epochs=30),
+    PublishedNumber("dfa-block", "accuracy", 0.301, epochs=30),
+    PublishedNumber("dfa-block", "gain over frozen", -0.043),
+    PublishedNumber("dfa-block", "|h_L|", 4e8),
+    PublishedNumber("dfa-block", "|g_L|", 4e-9),
+    PublishedNumber("dfa-block", "largest growth", 1.9e3),
+    PublishedNumber("dfa-block", "cosine", 0.0, depth=4),
+    PublishedNumber("bp-lambda0.01", "accuracy", 0.532, epochs=30),
+    PublishedNumber("dfa-block-lambda0.0001", "accuracy", 0.359, epochs=30),
+    PublishedNumber("dfa-block-lambda0.0001", "|h_L|", 2.2e4, epochs=30),
+    PublishedNumber("dfa-block-lambda0.01", "accuracy", 0.36, epochs=30),
+    PublishedNumber("dfa-block-lambda0.01", "|h_L|", 4e4, epochs=30),
+    PublishedNumber("dfa-block-lambda0.01", "mean cosine", 0.1627, epochs=30),
+    PublishedNumber("dfa-block-lambda0.01", "mean null cosine", 0.0022, epochs=30),
+    PublishedNumber("dfa-block-lambda0.1", "accuracy", 0.349, epochs=30),
+    PublishedNumber("dfa-block-lambda0.1", "|h_L|", 1.2e4, epochs=30),
+    PublishedNumber("ep", "accuracy", 0.316, 0.037),
+    PublishedNumber("ep", "|g_L|", 2e-4),
+    PublishedNumber("vit-dfa-block", "accuracy", 0.237),
+    PublishedNumber("resmlp-without-ln-dfa-block", "accuracy", 0.327),
 )
 
 PUBLISHED_VERDICTS = {"bp": ("PASS", "nothing"), "fa-block": ("PASS", "nothing"), "dfa-block": ("FAIL", "D1, D2, D3")}

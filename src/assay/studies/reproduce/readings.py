@@ -101,6 +101,21 @@ def levels_of(reading: Reading) -> tuple[bool, ...]:
     return tuple(getattr(reading, name) != getattr(default, name) for name in CHOICES)
 
 
+def acts_on(reading: Reading, arm: str) -> bool:
+    """Whether an arm is trained otherwise under this reading than under the default one.
+
+    Backprop has no feedback; frozen blocks have no signal, and their embedding has one only if the reading says so.
+
+    >>> [acts_on(Reading(length="unit"), arm) for arm in ("dfa", "fa", "frozen", "bp")]
+    [True, True, False, False]
+    """
+    feedback = ("embedding", "frozen_embedding", "cut", "block_signal", "length", "size", "distribution")
+    idle = {"bp": feedback, "frozen": ("cut", "block_signal")}.get(arm, ("frozen_embedding",))
+    if arm == "frozen" and reading.frozen_embedding == "gradient":
+        idle = (*idle, "length", "size", "distribution")
+    return any(level and name not in idle for name, level in zip(CHOICES, levels_of(reading), strict=True))
+
+
 def design(*, mirrored: bool = False) -> tuple[Reading, ...]:
     """Sixteen readings in which every choice takes each level eight times and any two choices are balanced.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assay.results import Check, Control, Failure, Finding, Measurement, Region, Run, Table, Verdict
-from assay.studies.reproduce.compare import Comparison, by_arm, compare_all
+from assay.studies.reproduce.compare import Reproduced, by_arm, compare_all
 from assay.studies.study import make_run
 
 Record = Mapping[str, Any]
@@ -34,7 +34,7 @@ def report(records: Sequence[Record], failures: Sequence[Failure], *, command: s
     )
 
 
-def _finding(arm: str, compared: Sequence[Comparison], records: Sequence[Record]) -> Finding:
+def _finding(arm: str, compared: Sequence[Reproduced], records: Sequence[Record]) -> Finding:
     same_length = [c for c in compared if c.epochs == c.figure.epochs]
     judged = same_length or list(compared)
     verdict = Verdict.worst(c.outcome for c in judged if c.outcome is not None)
@@ -74,7 +74,7 @@ def _finding(arm: str, compared: Sequence[Comparison], records: Sequence[Record]
     )
 
 
-def _measurement(c: Comparison) -> Measurement:
+def _measurement(c: Reproduced) -> Measurement:
     return Measurement(
         name=_label(c),
         value=c.mean,
@@ -87,12 +87,12 @@ def _measurement(c: Comparison) -> Measurement:
     )
 
 
-def _label(c: Comparison) -> str:
+def _label(c: Reproduced) -> str:
     place = f" at h_{c.figure.depth}" if c.figure.depth is not None else ""
     return f"{c.figure.quantity}{place} (published after {c.figure.epochs} epochs)"
 
 
-def _table(compared: Sequence[Comparison]) -> Table:
+def _table(compared: Sequence[Reproduced]) -> Table:
     return Table(
         title="Published figures beside ours",
         columns=("arm", "figure", "published", "ours", "seeds", "epochs", "reproduces"),

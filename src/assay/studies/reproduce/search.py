@@ -21,31 +21,35 @@ from assay.protocols import Cell
 from assay.studies.reproduce.experiment import TIMEOUT
 from assay.studies.reproduce.published import SEEDS
 from assay.studies.reproduce.reading_runs import ARMS, ReadingRun
-from assay.studies.reproduce.readings import Reading, design
+from assay.studies.reproduce.readings import Reading, acts_on, design
 from assay.tasks.files import content_digest
 
 CELL = "assay.studies.reproduce.reading_runs:reading_cell"
 SCREEN_EPOCHS, FULL_EPOCHS = 3, 30
 
 
-def screen_plan(epochs: int = SCREEN_EPOCHS, *, seeds: Sequence[int] = SEEDS) -> list[ReadingRun]:
+def screen_plan(
+    epochs: int = SCREEN_EPOCHS, *, seeds: Sequence[int] = SEEDS, arms: Sequence[str] = ARMS
+) -> list[ReadingRun]:
     """The design, arm by arm, then the mirrored design, then the default reading at the other seeds.
 
     What decides most comes first: direct feedback, where the published figures are furthest from ours.
     """
     first = seeds[0]
     plan = [ReadingRun(arm=arm, reading=reading, seed=first, epochs=epochs)  # type: ignore[arg-type]
-            for mirrored in (False, True) for arm in ARMS for reading in design(mirrored=mirrored)]
+            for mirrored in (False, True) for arm in arms for reading in design(mirrored=mirrored)]
     plan += [ReadingRun(arm=arm, reading=Reading(), seed=seed, epochs=epochs)  # type: ignore[arg-type]
-             for seed in seeds[1:] for arm in ARMS]
+             for seed in seeds[1:] for arm in arms]
     return plan
 
 
-def full_plan(readings: Iterable[Reading], *, epochs: int, seeds: Sequence[int] = SEEDS) -> list[ReadingRun]:
-    """Every arm of each reading at full length: all readings at the first seed before any second one."""
+def full_plan(
+    readings: Iterable[Reading], *, epochs: int, seeds: Sequence[int] = SEEDS, arms: Sequence[str] = ARMS
+) -> list[ReadingRun]:
+    """Every arm that a reading acts on, at full length: all readings at the first seed before any second one."""
     wanted = list(readings)
     return [ReadingRun(arm=arm, reading=reading, seed=seed, epochs=epochs)  # type: ignore[arg-type]
-            for seed in seeds for reading in wanted for arm in ARMS]
+            for seed in seeds for reading in wanted for arm in arms if acts_on(reading, arm)]
 
 
 def make_cells(runs: Iterable[ReadingRun], *, data: str | None = None) -> list[Cell]:
@@ -73,8 +77,9 @@ def run_name(run: ReadingRun) -> str:
 def run_search(runs: Sequence[ReadingRun], *, store: Path, records: Path, data: str | None = None) -> int:
     """Train what is missing, writing each record as it comes; returns the number of runs that failed."""
     records.mkdir(parents=True, exist_ok=True)
+    missing = [run for run in dict.fromkeys(runs) if not recorded(run, records)]
     failed = 0
-    for result in execute(make_cells(runs, data=data), store=Store(store), executor=LocalExecutor(1),
+    for result in execute(make_cells(missing, data=data), store=Store(store), executor=LocalExecutor(1),
                           notify=lambda event: None):
         if result.record is None:
             failed += 1
@@ -87,6 +92,12 @@ def run_search(runs: Sequence[ReadingRun], *, store: Path, records: Path, data: 
                          f"|h_L| {result.record['norms'][-1]:.3g}\n")
         sys.stdout.flush()
     return failed
+
+
+def recorded(run: ReadingRun, records: Path) -> bool:
+    """Whether the folder holds this very run: a clone without the store of cells does not train it again."""
+    path = records / f"{run_name(run)}.json"
+    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["run"] == asdict(run)
 
 
 def _rounded(value: Any) -> Any:
@@ -104,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("step", choices=("screen", "full", "page"))
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--top", type=int, default=3, help="how many readings to train at full length")
     parser.add_argument("--records", type=Path, default=Path("docs/results/data/fa-readings"))
     parser.add_argument("--main", type=Path, default=Path("docs/results/data/fa-protocol"),
@@ -117,12 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(render(read_records(asked.records), asked.records.as_posix(), our_figures(asked.main)))
         return 0
     if asked.step == "screen":
-        runs = screen_plan(asked.epochs or SCREEN_EPOCHS, seeds=asked.seeds)
+        runs = screen_plan(asked.epochs or SCREEN_EPOCHS, seeds=asked.seeds, arms=asked.arms)
     else:
         from assay.studies.reproduce.search_page import candidates, our_figures, read_records
 
         chosen = candidates(read_records(asked.records), our_figures(asked.main), asked.top)
-        runs = full_plan(chosen, epochs=asked.epochs or FULL_EPOCHS, seeds=asked.seeds)
+        runs = full_plan(chosen, epochs=asked.epochs or FULL_EPOCHS, seeds=asked.seeds, arms=asked.arms)
     return 4 if run_search(runs, store=asked.store, records=asked.records, data=asked.data) else 0
 
 

@@ -16,6 +16,8 @@ CONTROL_SEEDS = 3
 SUCCESS_RATE = 0.7
 """What ten successes of ten can show (their bound is 74 %)."""
 VARIED = ("initialisation", "data order", "input noise", "split")
+BESIDE = 0.2
+"""Between columns of dots of one arm, where the next arm is 1 away."""
 
 
 def arms_and_controls(
@@ -30,13 +32,13 @@ def arms_and_controls(
 
 
 def concluded(
-    decision: Decision, *, subject: str, told: str, figure: Figure, tables: Sequence[Table] = (),
+    decision: Decision, *, claim: str, subject: str, told: str, figure: Figure, tables: Sequence[Table] = (),
     numbers: Sequence[Measurement] = (), checks: Sequence[Check] = (), limits: Sequence[str] = (),
     varied: Sequence[str] = VARIED,
 ) -> Finding:
     """The finding of a claim: ``figure`` is the picture that decides, ``told`` what was found in one sentence."""
     return Finding(
-        subject=subject, claim="", verdict=decision.verdict, reason=decision.reason, key_finding=told,
+        subject=subject, claim=claim, verdict=decision.verdict, reason=decision.reason, key_finding=told,
         score=decision.score, headline=decision.measurement.name, measurements=(decision.measurement, *numbers),
         tables=tuple(tables), figures=(figure,),
         checks=(*decision.checks, decision.check("the claim"), *checks), limitations=(*limits, *decision.notes),
@@ -44,9 +46,9 @@ def concluded(
     )  # fmt: skip
 
 
-def unfinished(reason: str = "no seed finished in every arm of the claim") -> Finding:
+def unfinished(claim: str, reason: str = "no seed finished in every arm of the claim") -> Finding:
     """Nothing was measured: undecided."""
-    return Finding(subject="", claim="", verdict=Verdict.INCONCLUSIVE, reason=reason)
+    return Finding(subject="", claim=claim, verdict=Verdict.INCONCLUSIVE, reason=reason)
 
 
 def aside(name: str, holds: bool, reason: str) -> Check:
@@ -70,6 +72,20 @@ def by_arm(
         ),
         references=tuple(references),
     )  # fmt: skip
+
+
+def by_arm_and_kind(
+    values: Mapping[str, Mapping[str, Sequence[float]]], *, key: str, question: str, label: str
+) -> Figure:
+    """A named place per arm; in it, side by side, a column of dots per kind of number, coloured by kind."""
+    shown = {arm.removeprefix("control: "): kinds for arm, kinds in values.items() if any(map(len, kinds.values()))}
+    kinds = list(dict.fromkeys(kind for found in shown.values() for kind in found))
+    series = []
+    for number, kind in enumerate(kinds):
+        aside = BESIDE * (number - (len(kinds) - 1) / 2)
+        points = [(place + aside, float(y)) for place, found in enumerate(shown.values()) for y in found.get(kind, ())]
+        series.append(Series(name=kind, x=tuple(x for x, _ in points), y=tuple(y for _, y in points), style="dots"))
+    return Figure(key=key, question=question, y_label=label, categories=tuple(shown), series=tuple(series))
 
 
 def summaries(values: Mapping[str, Sequence[float]], unit: str, *, name: str = "accuracy") -> list[Measurement]:

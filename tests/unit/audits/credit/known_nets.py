@@ -104,6 +104,31 @@ class ConvNeXt(nn.Module):
         return self.head(self.features(x).mean((2, 3)))
 
 
+class TimmStage(nn.Module):
+    """As in timm's ConvNeXt: what changes the shape belongs to the stage, in front of its blocks."""
+
+    def __init__(self, inputs: int, width: int, depth: int) -> None:
+        super().__init__()
+        self.downsample = nn.Identity() if inputs == width else nn.Sequential(nn.Conv2d(inputs, width, 2, 2))
+        self.blocks = nn.Sequential(*(CNBlock(width) for _ in range(depth)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.blocks(self.downsample(x))
+
+
+class TimmConvNeXt(nn.Module):
+    """Stages of one, two and one blocks: a stage that holds a single block is no block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 2, 2)
+        self.stages = nn.Sequential(TimmStage(8, 8, 1), TimmStage(8, 12, 2), TimmStage(12, 16, 1))
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.stages(self.stem(x)).mean((2, 3)))
+
+
 class ViTBlock(nn.Module):
     """As in timm: attention and perceptron, each added."""
 
@@ -233,6 +258,8 @@ PICTURE, TOKENS = (3, 8, 8), None
 NETS = {
     "torchvision ResNet": (ResNet, PICTURE, ["layer1.0", "layer1.1", "layer2.0", "layer2.1"]),
     "plain layer between stages": (PlainBetween, PICTURE, ["first.0", "first.1", "second.0", "second.1"]),
+    "timm ConvNeXt": (TimmConvNeXt, PICTURE, [f"stages.{i}" for i in ("0.blocks.0", "1.blocks.0", "1.blocks.1",
+                                                                      "2.blocks.0")]),
     "torchvision ConvNeXt": (ConvNeXt, PICTURE, [f"features.{i}" for i in ("1.0", "1.1", "3.0", "3.1")]),
     "timm ViT": (ViT, PICTURE, ["blocks.0", "blocks.1", "blocks.2"]),
     "BERT": (Bert, TOKENS, ["layer.0", "layer.1", "layer.2"]),

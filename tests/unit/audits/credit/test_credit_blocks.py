@@ -92,6 +92,30 @@ def test_the_class_token_is_measured_in_a_stream_of_tokens() -> None:
     assert 4 < report["diagnostics"]["D1_scale_growth"]["value"] < 10
 
 
+def test_a_causal_model_is_measured_at_the_token_it_answers_from() -> None:
+    """At the first token of a model that answers at its last one no gradient arrives: D2 would fire for nothing."""
+
+    class AtTheEnd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+            self.encoder, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.encoder(x, mask=nn.Transformer.generate_square_subsequent_mask(5))[:, -1])
+
+    torch.manual_seed(0)
+    report = FAProtocol(AtTheEnd(), torch.randn(6, 5, 8), torch.arange(6) % 3).run()
+    assert report["diagnostics"]["D2_ref_validity"]["value"] > 1e-3
+
+
+@pytest.mark.parametrize("spoil", [lambda x: x[:0], lambda x: x * torch.nan, lambda x: x[:2], lambda x: x.numpy()])
+def test_the_protocol_refuses_what_it_cannot_measure(spoil: object) -> None:
+    x, y = torch.linspace(-1, 1, 96).reshape(8, 12), torch.arange(8) % 3
+    with pytest.raises(InputError, match="expected"):
+        FAProtocol(assay.models.ResMLP(12, width=8, depth=2, classes=3), spoil(x), y)
+
+
 def test_two_points_are_two_points_and_a_missing_baseline_is_no_pass() -> None:
     model = assay.models.ResMLP(12, width=8, depth=2, classes=3)
     x, y = torch.linspace(-1, 1, 1200).reshape(100, 12), torch.arange(100) % 3

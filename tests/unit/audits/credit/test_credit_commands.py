@@ -12,8 +12,8 @@ import typer
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from assay.cli.audit_credit import audit_credit
-from assay.cli.reproduce import ReproduceCommand, reproduce_command
+from assay.cli.audits.credit import audit_credit
+from assay.cli.learning.reproduce import ReproduceCommand, reproduce_command
 from assay.networks.feedforward.res_mlp import ResMLP
 from assay.results import Verdict
 from assay.studies.reproduce import experiment
@@ -21,7 +21,7 @@ from assay.studies.reproduce.cifar import augmented, load, normalised
 from assay.studies.reproduce.compare import compare, compare_all
 from assay.studies.reproduce.methods import PenalisedBackprop, Setting, packed, train, train_cell
 from assay.studies.reproduce.page import read_records, render
-from assay.studies.reproduce.published import Figure
+from assay.studies.reproduce.published import PublishedNumber
 
 RECORDS = Path(__file__).parents[4] / "docs" / "results" / "data" / "fa-protocol"
 
@@ -96,7 +96,7 @@ def test_a_figure_reproduces_only_inside_its_margin() -> None:
     def runs(*accuracies: float) -> dict:
         return {s: {"setting": {"epochs": 100}, "accuracy": a, "diagnostics": {}} for s, a in enumerate(accuracies)}
 
-    figure = Figure("bp", "accuracy", 0.615, 0.004)
+    figure = PublishedNumber("bp", "accuracy", 0.615, 0.004)
     assert compare(figure, runs(0.613, 0.617, 0.612)).verdict is Verdict.PASS
     assert compare(figure, runs(0.515, 0.512, 0.517)).verdict is Verdict.FAIL
     assert compare(figure, runs(0.62, 0.58, 0.64)).verdict is Verdict.INCONCLUSIVE

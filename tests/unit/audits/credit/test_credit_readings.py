@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,16 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from assay.cli.reproduce import ReproduceCommand, reproduce_command
+from assay.cli.learning.reproduce import ReproduceCommand, reproduce_command
 from assay.errors import InputError
 from assay.rules.feedback.rule import FeedbackAlignment
 from assay.studies.reproduce.cifar import load
 from assay.studies.reproduce.methods import Setting, train
-from assay.studies.reproduce.published import Figure
+from assay.studies.reproduce.published import PublishedNumber
 from assay.studies.reproduce.reading_runs import ReadingRun, backward, draw_feedback, make_model, train_reading
 from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of
-from assay.studies.reproduce.search import run_name, run_search, screen_plan
+from assay.studies.reproduce.search import full_plan, recorded, run_name, run_search, screen_plan
+from assay.studies.reproduce.search_check import by_accuracy, one_by_one
 from assay.studies.reproduce.search_effects import JUDGED, chance, effects, explanations, spurious, wanted
 from assay.studies.reproduce.search_page import our_figures, read_records, render
 
@@ -86,7 +87,7 @@ def test_the_search_continues_and_names_what_is_missing(
     assert len(dict.fromkeys(screen_plan())) == 2 * 4 * 16 + 2 * 4
 
 
-def made_up(truth: Reading, ours: dict[Figure, float]) -> list[dict[str, object]]:
+def made_up(truth: Reading, ours: dict[PublishedNumber, float]) -> list[dict[str, object]]:
     """A whole design in which the reading ``truth`` gives the published figures and other choices do nothing."""
     records = []
     for arm in ("bp", "frozen", "fa", "dfa"):
@@ -112,6 +113,44 @@ def test_the_reading_that_made_the_figures_is_found_and_is_not_chance() -> None:
     assert effects(records, JUDGED[0])["pixels"] == pytest.approx(-0.05)
     assert spurious(records, JUDGED[0]) == pytest.approx(0, abs=1e-9)
     assert chance(records, ours) < 0.05
+
+
+def test_held_out_figures_are_foretold_by_one_reading_and_not_by_many() -> None:
+    """Planted: one reading behind all figures. Healthy: every figure has a choice of its own, and foretells nothing."""
+    truth = from_levels([name in ("schedule", "pixels") for name in CHOICES])
+    ours = {figure: wanted(figure) + (2.0 if figure.logarithmic else 0.1) for figure in JUDGED}
+    found = one_by_one(made_up(truth, ours), ours)
+    assert found is not None and found.left < 1e-6 and found.by_chance < 0.05
+    assert all(held.reading == truth and held.foretold == pytest.approx(held.published) for held in found.figures)
+    choices = {figure: CHOICES[7 + i % 8] for i, figure in enumerate(JUDGED)}  # those that can act on every arm
+    apart = [record for figure in JUDGED for record in made_up(
+        from_levels([name == choices[figure] for name in CHOICES]), ours)]
+    merged = []
+    for arm in ("bp", "frozen", "fa", "dfa"):
+        mine = [(i, f) for i, f in enumerate(JUDGED) if f.arm.removesuffix("-block") == arm]
+        for number, reading in enumerate(design()):
+            rows = {f.quantity: [r for r in apart[64 * i : 64 * i + 64] if r["run"]["arm"] == arm][number]
+                    for i, f in mine}
+            whole = dict(next(iter(rows.values())))
+            for name, key in (("accuracy", "accuracy"), ("|h_L|", "norms"), ("|g_L|", "gradient"),
+                              ("largest growth", "growth")):
+                if name in rows:
+                    whole[key] = rows[name][key]
+            assert whole["run"]["reading"] == vars(reading)
+            merged.append(whole)
+    found = one_by_one(merged, ours)
+    assert found is not None and found.left > 0.9 and found.by_chance > 0.05
+    assert by_accuracy(merged, ours).left > 0.9
+
+
+def test_a_recorded_run_is_not_trained_again_and_idle_arms_are_not_planned(tmp_path: Path) -> None:
+    run = ReadingRun(arm="dfa", reading=Reading(), **SMALL)
+    assert not recorded(run, tmp_path)
+    (tmp_path / f"{run_name(run)}.json").write_text(json.dumps({"run": asdict(run)}))
+    assert recorded(run, tmp_path) and not recorded(replace(run, width=32), tmp_path)
+    planned = full_plan([Reading(length="unit"), Reading(schedule="constant")], epochs=30, seeds=[42])
+    assert [p.arm for p in planned if p.reading.length == "unit"] == ["dfa", "fa"]
+    assert len([p for p in planned if p.reading.schedule == "constant"]) == 4
 
 
 def test_the_committed_page_is_what_the_committed_records_render_to() -> None:

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from assay.cli import audit_equilibrium as commands
-from assay.cli.audit_symmetry import run as run_symmetry
+from assay.cli.audits import equilibrium as commands
+from assay.cli.audits.symmetry import run as run_symmetry
 from assay.errors import InputError
 
 SUBJECT = """
@@ -149,8 +149,8 @@ def test_every_equilibrium_audit_is_made_again_with_its_options(app: typer.Typer
 @pytest.mark.parametrize("name", ["eqprop", "fa", "dfa", "cli_subject_for_audits:Uphill",
                                   "cli_subject_for_audits:uphill", "cli_subject_for_audits:of_model"])
 def test_a_rule_is_named_alike_by_every_audit(app: typer.Typer, name: str) -> None:
-    from assay.cli.subjects import learning_rule, module
+    from assay.cli.typed.subjects import learning_rule, module
 
     model = module("cli_subject_for_audits:plain")
     assert callable(learning_rule(name, model).backward)
-    assert callable(commands._rule(name, model, 0.1, "centered", 0).backward)
+    assert callable(commands._rule(name, model, 0.1, nudge="centered", seed=0).backward)

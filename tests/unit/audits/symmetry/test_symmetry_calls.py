@@ -202,7 +202,7 @@ def test_the_command_audits_a_model_by_import_path(project, capsys):
     import typer
     from typer.testing import CliRunner
 
-    from assay.cli.audit_symmetry import audit_symmetry
+    from assay.cli.audits.symmetry import audit_symmetry
 
     app = typer.Typer()
     app.command()(audit_symmetry)

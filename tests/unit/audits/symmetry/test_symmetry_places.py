@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from assay import symmetry as sym
+from assay.audits.symmetry import drawing
 from assay.results import Verdict
+from assay.seeding import torch_generator
 
 NO_GRADIENTS = ["gradients", "differences", "sizes"]
 
@@ -268,3 +270,41 @@ def test_a_bias_on_vectors_of_centred_points_is_named_though_it_keeps_inner_prod
     finding = sym.audit_symmetry(Points(), torch.randn(8, 5, 3), spec, transforms=6, skip=skip)
     issue = finding.issues[0]
     assert (issue.location, issue.title) == ("mix", "Bias on vectors")
+
+
+class Ring(nn.Module):
+    """A linear layer over pixels whose weights are those of every turned and mirrored square; not so if ``broken``."""
+
+    def __init__(self, size: int, *, broken: bool) -> None:
+        super().__init__()
+        weight = torch.randint(-8, 9, (3, size, size), generator=torch_generator(0, "ring")).float()  # sums are exact
+        turned = [torch.rot90(one, k, (-2, -1)) for k in range(4) for one in (weight, weight.flip(-1))]
+        self.register_buffer("weight", (weight if broken else torch.stack(turned).sum(0)).flatten(1))
+
+    def forward(self, x):
+        return x.square() @ self.weight.T
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("size", [8, 12, 16])
+def test_a_flattened_image_is_known_as_one(size, broken):
+    model = nn.Sequential(nn.Tanh(), nn.Flatten(), Ring(size, broken=broken))
+    spec = sym.Symmetry(sym.D(4), inputs=sym.image(-2, -1), outputs=sym.invariant())
+    x = torch.randn(6, 1, size, size, generator=torch_generator(0, "images"))
+    finding = sym.audit_symmetry(model, x, spec, inputs=6, transforms=8, skip=NO_GRADIENTS)
+    assert [issue.location for issue in finding.issues] == (["2"] if broken else [])
+    rows = {row[0]: row for t in finding.tables if t.title == "Layers under rotation" for row in t.rows}
+    assert rows["1"][5] == "fits" and rows["1"][2].startswith("image")
+
+
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize("bug", ["bias", "relu"])
+def test_a_model_too_large_to_trace_whole_is_traced_at_less_and_named_the_same(bug, at, monkeypatch):
+    whole = audit(VectorNet(bug, at))
+    monkeypatch.setattr(drawing, "TRACED_BYTES", 1)
+    less = audit(VectorNet(bug, at))
+    assert [issue.location for issue in less.issues] == [issue.location for issue in whole.issues]
+    assert next(m.value for m in less.measurements if m.name == "inputs sent through the model") < next(
+        m.value for m in whole.measurements if m.name == "inputs sent through the model")
+    clean = audit(VectorNet())
+    assert not clean.issues

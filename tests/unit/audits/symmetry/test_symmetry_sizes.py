@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from assay import symmetry as sym
+from assay.audits.symmetry.measure.sizes import resized
 from assay.results import Finding, Verdict
 from assay.seeding import torch_generator
 
@@ -47,6 +48,39 @@ def test_a_cap_on_the_number_of_entries_shows_at_larger_sets_only() -> None:
 def test_a_declared_number_of_entries_is_not_changed() -> None:
     spec = sym.Symmetry(sym.S(6), inputs=sym.permuted(1), outputs=sym.invariant())
     assert check(sym.audit_symmetry(Sum(cap=6), randn(8, 6, 3), spec, **FEW), "set sizes") is None
+
+
+class Spectrum(nn.Module):
+    """Squared entries of the eigenvectors of a symmetric matrix; ``cap`` reads so many columns only."""
+
+    def __init__(self, cap: int | None = None) -> None:
+        super().__init__()
+        self.head, self.cap = nn.Linear(2, 2), cap
+
+    def forward(self, weights: Tensor) -> Tensor:
+        degrees = weights[:, : self.cap].sum(1)
+        return self.head(torch.linalg.eigh(torch.diag(degrees) - weights).eigenvectors[:, :2].square())
+
+
+PAIRS = sym.Symmetry(sym.S(), inputs=sym.permuted(0, 1), outputs=sym.permuted(0), batch=None)
+
+
+def test_a_matrix_of_pairs_stays_symmetric_at_other_sizes() -> None:
+    weights = randn(8, 8).square().triu(1)
+    weights = weights + weights.T
+    assert check(sym.audit_symmetry(Spectrum(), weights, PAIRS, **FEW), "set sizes").verdict is Verdict.PASS
+    assert check(sym.audit_symmetry(Spectrum(cap=8), weights, PAIRS, **FEW), "set sizes").label == "BROKEN"
+
+
+@pytest.mark.parametrize("count", [3, 6, 7, 12])
+def test_pairs_that_are_added_have_the_values_and_the_mirror_of_pairs_that_are_there(count: int) -> None:
+    upper = (randn(6, 6) > 0).float().triu(1)
+    for matrix, sign in ((upper + upper.T, 1), (upper - upper.T, -1)):
+        spec = {"part": "S", "size": 6, "count": count, "generator": torch_generator(0, "pairs")}
+        (found,) = resized([matrix], [sym.permuted(0, 1)], **spec)
+        assert found.shape == (count, count) and torch.equal(found, sign * found.T)
+        assert set(found.unique().tolist()) <= set(matrix.unique().tolist()) and not found.diagonal().any()
+        assert torch.equal(found[:6, :6], matrix[:count, :count])
 
 
 class Messages(nn.Module):

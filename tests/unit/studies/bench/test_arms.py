@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ import torch
 from assay import tasks
 from assay.errors import InputError
 from assay.learning.names import RULES
-from assay.studies.arms import MODELS, Arm, Settings, arms, chosen, find_arm, load_chosen
-from assay.studies.arms.build import build, fit, gradient_agreement
+from assay.studies.arms import MODELS, Arm, ArmSettings, arms, chosen, find_arm, load_chosen
+from assay.studies.arms.build import build, fit, fit_many, gradient_agreement
 from assay.studies.arms.settings import FOLDER, read_settings
 
 FILES = sorted(FOLDER.glob("*.json"))
@@ -73,8 +74,8 @@ def test_a_task_never_tuned_uses_the_defaults_and_says_so() -> None:
 
 def test_arms_of_one_model_start_from_the_same_weights_at_the_same_seed() -> None:
     task = tasks.blobs(train=50, validation=10, test=10)
-    first, second = (build(Arm(rule), Settings(), task, seed=3).model for rule in ("eqprop", "backprop"))
-    other = build(Arm("eqprop"), Settings(), task, seed=4).model
+    first, second = (build(Arm(rule), ArmSettings(), task, seed=3).model for rule in ("eqprop", "backprop"))
+    other = build(Arm("eqprop"), ArmSettings(), task, seed=4).model
     ours, theirs, others = (list(m.parameters()) for m in (first, second, other))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
     assert not torch.equal(ours[0], others[0])
@@ -89,13 +90,15 @@ MARKING = "forward-forward"
 @pytest.mark.parametrize("rule", [r for r in RULES if r not in ("original", MARKING)])
 def test_every_rule_learns_blobs(rule: str) -> None:
     task = tasks.blobs(train=600, validation=50, test=300, separation=4.0)
-    settings = Settings(hidden=(8,) if rule in SLOW else (32, 16), epochs=40 if rule in SLOW else 3, learning_rate=1e-2)
+    settings = ArmSettings(
+        hidden=(8,) if rule in SLOW else (32, 16), epochs=40 if rule in SLOW else 3, learning_rate=1e-2
+    )
     assert fit(build(Arm(rule), settings, task, seed=0), task, settings, seed=0).test_accuracy > 0.9
 
 
 def test_the_seeds_arm_learns_blobs_and_its_gradient_agrees_with_backprop_through_time() -> None:
     task = tasks.blobs(train=600, validation=50, test=300, separation=4.0)
-    settings = Settings(hidden=(16,), epochs=2, learning_rate=1e-2, sweeps=(30, 30), beta=0.22)
+    settings = ArmSettings(hidden=(16,), epochs=2, learning_rate=1e-2, sweeps=(30, 30), beta=0.22)
     built = build(find_arm("original"), settings, task, seed=0)
     assert fit(built, task, settings, seed=0).test_accuracy > 0.9
     agreement = gradient_agreement(built, task.train.x[:64], task.train.y[:64])
@@ -106,7 +109,7 @@ def test_the_seeds_arm_learns_blobs_and_its_gradient_agrees_with_backprop_throug
 
 def test_gradient_agreement_would_show_a_flipped_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     task = tasks.blobs(train=100, validation=10, test=10)
-    built = build(Arm("eqprop"), Settings(hidden=(16, 8)), task, seed=0)
+    built = build(Arm("eqprop"), ArmSettings(hidden=(16, 8)), task, seed=0)
     healthy = gradient_agreement(built, task.train.x, task.train.y)
     whole = type(built.rule).backward
 
@@ -124,12 +127,34 @@ def test_gradient_agreement_would_show_a_flipped_sign(monkeypatch: pytest.Monkey
 
 def test_sequences_are_refused_by_the_plain_network_with_a_reason() -> None:
     with pytest.raises(InputError, match="flat floating-point inputs"):
-        build(Arm("eqprop"), Settings(), tasks.copy(train=20, validation=5, test=5), seed=0)
+        build(Arm("eqprop"), ArmSettings(), tasks.copy(train=20, validation=5, test=5), seed=0)
 
 
 def test_the_models_of_the_table_can_be_built() -> None:
     assert set(MODELS) == {"mlp", "conv", "looped"}
     task = tasks.digits(seed=0, flat=False)
     for rule in ("eqprop", "backprop"):
-        built = build(Arm(rule, "conv"), Settings(hidden=(4, 8)), task, seed=0)
+        built = build(Arm(rule, "conv"), ArmSettings(hidden=(4, 8)), task, seed=0)
         assert built.model(task.test.x[:3]).shape == (3, 10)
+
+
+def test_a_bound_holds_the_weights_that_feed_back_and_no_others() -> None:
+    task = tasks.blobs(train=256, validation=32, test=32)
+    settings = ArmSettings(hidden=(16, 16), epochs=3, learning_rate=3e-2, bound=0.5)
+    seeds = (0, 1)
+    built = [build(Arm("eqprop"), settings, task, seed=seed) for seed in seeds]
+    fit_many(built, [task, task], settings, seeds=seeds)
+    for one in built:
+        norms = [float(torch.linalg.matrix_norm(layer.weight.detach(), 2)) for layer in one.model.layers]
+        assert norms[1] <= 0.5001 < min(norms[0], norms[2])
+
+
+def test_a_bound_is_nothing_to_backprop_and_refused_by_a_loop_that_normalises_itself() -> None:
+    task = tasks.blobs(train=64, validation=32, test=32)
+    settings = ArmSettings(hidden=(16,), epochs=1, bound=1e-3)
+    free, held = (build(Arm("backprop"), settings, task, seed=0) for _ in range(2))
+    fit(free, task, replace(settings, bound=None), seed=0)
+    fit(held, task, settings, seed=0)
+    assert all(torch.equal(a, b) for a, b in zip(free.model.parameters(), held.model.parameters(), strict=True))
+    with pytest.raises(InputError, match="leave bound out"):
+        fit(build(find_arm("original"), settings, task, seed=0), task, settings, seed=0)

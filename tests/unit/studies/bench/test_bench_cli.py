@@ -9,10 +9,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from assay.cli.bench import bench_command
-from assay.cli.data import data_app
-from assay.cli.many import ManyValues
-from assay.cli.tune import tune_command
+from assay.cli.learning.bench import bench_command
+from assay.cli.learning.data import data_app
+from assay.cli.learning.tune import tune_command
+from assay.cli.typed.many import ManyValues
 from assay.errors import InputError
 from assay.results import load_run
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from assay import tasks
-from assay.cli.bench import RULE_NAMES, assignments
-from assay.cli.many import spread
+from assay.cli.learning.bench import RULE_NAMES, assignments
+from assay.cli.typed.many import spread
 from assay.engine import Store
 from assay.errors import InputError
 from assay.learning.controls import shuffle_labels

@@ -15,7 +15,7 @@ from assay.audits.symmetry.representations.actions import Backwards, Permuted, R
 from assay.audits.symmetry.representations.base import Both, Invariant, Linear, Representation, inner
 from assay.audits.symmetry.representations.images import Image, group_turns, roll_each
 from assay.audits.symmetry.representations.irreps import Irreps
-from assay.audits.symmetry.representations.unitary import Adjoint, Link, Phase, Site
+from assay.audits.symmetry.representations.unitary import Adjoint, LinkVariable, Phase, Site
 
 MOST = 64
 """Candidates tried per tensor; more only means features of a very unusual shape."""
@@ -39,7 +39,8 @@ class Reshaped(Representation):
         return self.rep.parts
 
     def act(self, elements: Elements, x: Tensor) -> Tensor:
-        return self.rep.act(elements, x.reshape(len(x), *self.shape)).reshape(x.shape)
+        # Of as many inputs as there are: candidates are first weighed at one of them.
+        return self.rep.act(elements, x.reshape(len(x), -1, *self.shape[1:])).reshape(x.shape)
 
     def __repr__(self) -> str:
         return repr(self.rep) if self.plain else f"{self.rep!r} of a view {list(self.shape[1:])}"
@@ -225,7 +226,7 @@ def _on_lattice(shape: tuple[int, ...], gauge: Tensor) -> Iterable[Representatio
         where = tuple(range(start, start + len(sizes)))
         square = matrix == 1 or shape[-2:] == (matrix, matrix)
         if square:
-            yield from (Link(where, axis) for axis in range(1, start) if shape[axis] == len(sizes))
+            yield from (LinkVariable(where, axis) for axis in range(1, start) if shape[axis] == len(sizes))
         if square and matrix > 1:
             yield Site(where, 0)
         if matrix == 1 or shape[-1] == matrix:

@@ -11,7 +11,7 @@ from assay.audits.symmetry.explain import signatures
 from assay.audits.symmetry.explain.candidates import moving_parts
 from assay.audits.symmetry.explain.signatures import Signature
 from assay.audits.symmetry.facts import Facts
-from assay.audits.symmetry.locate.localise import Location, Place
+from assay.audits.symmetry.locate.localise import EventFit, Location
 from assay.audits.symmetry.locate.probing import Fits
 from assay.audits.symmetry.representations.base import Invariant
 
@@ -168,7 +168,7 @@ def _convolution(module: nn.Module, moving: set[str]) -> Signature:
 
 def _linear(module: nn.Linear, location: Location, moving: set[str]) -> Signature | None:
     name = location.first.event.module if location.first is not None else ""
-    before: Place | None = next(
+    before: EventFit | None = next(
         (p for p in location.places if p.event.kind == "enter" and p.event.module == name), None
     )
     rep = before.representation if before is not None else None

@@ -5,6 +5,7 @@ C finds several defects at once, behind the first one as well. D says how much o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,12 +16,14 @@ from torch import Tensor, nn
 from assay.audits.symmetry.explain.candidates import Reshaped, candidates
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.locate.localise import Place
+from assay.audits.symmetry.locate.derived import patched, plain_outputs
+from assay.audits.symmetry.locate.localise import EventFit
 from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.representations.base import Representation
 from assay.audits.symmetry.subject import Subject
 from assay.probe import tree
 from assay.probe.copies import cast
+from assay.probe.rounding import VANISHES
 from assay.probe.subject import Leaves, Precision
 from assay.probe.trace import Call, Pass, record
 from assay.probe.values import difference, exact, is_continuous
@@ -48,7 +51,7 @@ class Isolated:
 
 
 def isolate(
-    subject: Subject, leaves: Leaves, element: Elements, group: Group, *, near: Place | None = None
+    subject: Subject, leaves: Leaves, element: Elements, group: Group, *, near: EventFit | None = None
 ) -> list[Isolated]:
     """C for every module but the model itself, in order of completion, and D for those nearest to ``near``."""
     moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]
@@ -57,7 +60,8 @@ def isolate(
         twin, dtype = subject.twin(precision), subject.dtype(precision)
         here = record(subject, leaves, twin, dtype, keep_calls=True)
         runs[precision] = (here, record(subject, moved, twin, dtype, keep_calls=True))
-    probe = _Probe(subject, group, element, runs)
+    # Without an output that can be put right there is no D: its column stays empty.
+    probe = _Probe(subject, group, element, runs, _quietly(plain_outputs, subject, leaves) or [])
     done = [event for event in runs[subject.precisions[-1]][0].events if event.kind == "exit" and event.module]
     blamed = near.blamed if near is not None else None
     centre = next((i for i, event in enumerate(done) if event.module == blamed), 0)
@@ -84,10 +88,12 @@ class _Probe:
     """The recorded passes at x and gx, and what can be asked of them."""
 
     def __init__(
-        self, subject: Subject, group: Group, element: Elements, runs: dict[Precision, tuple[Pass, Pass]]
+        self, subject: Subject, group: Group, element: Elements, runs: dict[Precision, tuple[Pass, Pass]],
+        counted: list[int],
     ) -> None:
         self.subject, self.group, self.element, self.runs = subject, group, element, runs
         self.best: Precision = subject.precisions[-1]
+        self.counted = counted
         self.modules = {p: dict(subject.twin(p).named_modules()) for p in subject.precisions}
 
     def alone(self, module: str, number: int) -> tuple[float, float] | None:
@@ -107,7 +113,7 @@ class _Probe:
         for index, (plain, turned) in enumerate(outputs[self.best]):
             lows = outputs["low"][index] if self.best == "high" else None
             options = self._options(plain, self.modules[self.best][module])
-            worst = max(worst, min(self._excess(rep, plain, turned, lows) for rep in options))
+            worst = max(worst, self._least_excess(options, plain, turned, lows))
         return worst
 
     def restored(self, module: str, number: int, moved: Leaves) -> float | None:
@@ -119,8 +125,12 @@ class _Probe:
         if not before:
             return None
         # A broken output may lie nearer to a wrong kind than to its own: the kind of the input is tried as well.
-        tried = [fits, *self._kinds_of_inputs(module, number, wanted)]
-        return min(self._patched_error(moved, module, number, reps, wanted) for reps in tried) / before
+        tried: list[list[Tensor]] = []
+        for reps in (fits, *self._kinds_of_inputs(module, number, wanted)):
+            patch = [rep.act(self.element, x.unsqueeze(0))[0] for rep, x in zip(reps, wanted, strict=True)]
+            if not any(all(map(torch.equal, patch, other)) for other in tried):
+                tried.append(patch)
+        return min(self._patched_error(moved, module, number, patch) for patch in tried) / before
 
     def _kinds_of_inputs(self, module: str, number: int, outputs: list[Tensor]) -> list[list[Representation]]:
         here, there = self.runs[self.best]
@@ -129,10 +139,7 @@ class _Probe:
         same = [[rep for shape, rep in kinds if shape == y.shape] for y in outputs]
         return [[options[0] for options in same]] if same and all(same) else []
 
-    def _patched_error(
-        self, moved: Leaves, module: str, number: int, reps: list[Representation], wanted: list[Tensor]
-    ) -> float:
-        patch = [rep.act(self.element, x.unsqueeze(0))[0] for rep, x in zip(reps, wanted, strict=True)]
+    def _patched_error(self, moved: Leaves, module: str, number: int, patch: list[Tensor]) -> float:
         seen = 0
 
         def leave(m: nn.Module, args: Any, output: Any) -> Any:
@@ -150,7 +157,7 @@ class _Probe:
 
     def _final_error(self, outputs: list[Tensor]) -> float:
         here, total = self.runs[self.best][0].outputs, 0.0
-        for index in self.subject.tested:
+        for index in self.counted:
             carried = acted(self.subject.output(index), self.element, here[index])[0]
             total += float(difference(outputs[index], carried).abs().double().square().sum())
         return float(total**0.5)
@@ -174,14 +181,17 @@ class _Probe:
         return [(exact(a), exact(b)) for a, b in pairs if is_continuous(a)]
 
     def _fit(self, here: Tensor, there: Tensor, module: nn.Module) -> Representation:
-        """The candidate with the smallest error, whether it is rounding or not."""
+        """The candidate with the smallest error, whether it is rounding or not; the first that float64 cannot tell."""
         a, b = exact(here), exact(there)
-        return min(
-            self._options(a, module),
-            key=lambda rep: float(
-                torch.nan_to_num((rep.act(self.element, a.unsqueeze(0))[0] - b).norm(), nan=torch.inf)
-            ),
-        )
+        least, best = math.inf, None
+        for rep in self._options(a, module):
+            gap = float(torch.nan_to_num((rep.act(self.element, a.unsqueeze(0))[0] - b).norm(), nan=torch.inf))
+            if best is None or gap < least:
+                least, best = gap, rep
+            if least <= VANISHES * float(b.norm()) and self.best == "high":
+                break
+        assert best is not None
+        return best
 
     def _close(self, rep: Representation, here: Tensor, there: Tensor) -> bool:
         """Whether a fit can be meant: an input of an unknown kind leaves an error as large as itself."""
@@ -198,6 +208,17 @@ class _Probe:
         """Inputs along axis 0: nodes merged with the batch are taken apart, what has no batch axis is one input."""
         size = len(self.runs[self.best][0].outputs[self.subject.tested[0]]) if self.subject.rows else 1
         return size if x.ndim and len(x) % size == 0 else 1
+
+    def _least_excess(
+        self, options: list[Representation], plain: Tensor, turned: Tensor, lows: tuple[Tensor, Tensor] | None
+    ) -> tuple[float, float]:
+        """The excess under the best kind of output, or under the first that rounding explains."""
+        least = (math.inf, math.inf)
+        for rep in options:
+            least = min(least, self._excess(rep, plain, turned, lows))
+            if least[0] <= 1:
+                break
+        return least
 
     def _excess(
         self, rep: Representation, plain: Tensor, turned: Tensor, lows: tuple[Tensor, Tensor] | None
@@ -229,15 +250,3 @@ def _is_float(leaf: object) -> bool:
 def _exit(one: Pass, module: str, number: int) -> list[Tensor]:
     event = next(e for e in one.events if e.key == ("exit", module, number))
     return [tensor for _, tensor in event.tensors]
-
-
-def patched(output: Any, patch: list[Tensor]) -> Any:
-    """The value with its real and complex tensors replaced in order."""
-    queue = iter(patch)
-    leaves = [
-        next(queue).to(leaf.device, leaf.dtype)
-        if isinstance(leaf, Tensor) and is_continuous(leaf) and leaf.numel()
-        else leaf
-        for _, leaf in tree.leaves(output)
-    ]
-    return tree.rebuild(output, iter(leaves))

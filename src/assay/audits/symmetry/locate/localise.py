@@ -38,7 +38,7 @@ VARIANTS = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class EventFit:
     """How one event fares: the best candidate, its error over its rounding bound, and the Gram test."""
 
     event: Event
@@ -78,9 +78,9 @@ class Location:
     """The first inconsistent module of one generator, by A and B together, and the whole profile."""
 
     generator: str
-    places: tuple[Place, ...]
-    first: Place | None
-    first_unexpected: Place | None
+    places: tuple[EventFit, ...]
+    first: EventFit | None
+    first_unexpected: EventFit | None
     elements: Elements
     here: Traced
     there: list[Traced]
@@ -124,13 +124,14 @@ def locate(subject: Subject, generator: str, case: int, rows: list[int], element
         there.append(_traced(subject, moved))
     modules = dict(subject.twin(subject.precisions[-1]).named_modules())
     batch = len(rows) if subject.rows else len(inputs)
-    places: list[Place] = []
-    known: dict[tuple[int, ...], Place] = {}
+    places: list[EventFit] = []
+    known: dict[tuple[int, ...], EventFit] = {}
     every = there
+    picture = False
     for position, event in enumerate(here.high):
-        if elements.count > 1 and any(not place.consistent for place in places):
+        if not picture and any(not place.consistent for place in places):
             # Behind the first guilty module the profile is a picture: one element draws it.
-            elements, there = elements[0], there[:1]
+            picture, elements, there = True, elements[0], there[:1]
         others = [traced.high[position] if position < len(traced.high) else None for traced in there]
         if any(other is None or other.key != event.key or not _same_shapes(event, other) for other in others):
             continue
@@ -141,7 +142,8 @@ def locate(subject: Subject, generator: str, case: int, rows: list[int], element
             places.append(dataclasses.replace(known[same], event=event))
             continue
         place = test_event(
-            event, found, lows=lows, elements=elements, group=group, module=modules.get(event.module), batch=batch
+            event, found, lows=lows, elements=elements, group=group, module=modules.get(event.module), batch=batch,
+            picture=picture,
         )
         if place is not None:
             places.append(place)
@@ -209,9 +211,10 @@ def test_event(
     group: Group,
     module: torch.nn.Module | None,
     batch: int,
-) -> Place | None:
-    """The worst tensor of an event."""
-    worst: Place | None = None
+    picture: bool = False,
+) -> EventFit | None:
+    """The worst tensor of an event; for a ``picture`` a constant is looked for only where it decides the verdict."""
+    worst: EventFit | None = None
     for index, (_, here) in enumerate(event.tensors):
         if here.ndim == 0 or not all(torch.isfinite(other.tensors[index][1]).all() for other in there):
             continue
@@ -221,7 +224,8 @@ def test_event(
         low = None
         if all(one is not None and _same_shapes(one, event) for one in lows):
             low = [one.tensors[index][1].reshape(shape) for one in lows if one is not None]
-        place = _best(event, here_view, there=moved, low=low, elements=elements, group=group, module=module)
+        place = _best(event, here_view, there=moved, low=low, elements=elements, group=group, module=module,
+                      picture=picture)
         if worst is None or place.excess > worst.excess:
             worst = place
     return worst
@@ -248,7 +252,8 @@ def _best(
     elements: Elements,
     group: Group,
     module: torch.nn.Module | None,
-) -> Place:
+    picture: bool,
+) -> EventFit:
     tried = candidates(tuple(here.shape), elements, group, module=module)
     if here.shape[0] > 1:
         # Another convention (the inverse element) is a valid representation too.
@@ -259,15 +264,19 @@ def _best(
         if scores[i][0] <= 1 or len(scores) == WEIGHED:
             break
     best = min(scores, key=lambda i: scores[i][0])
-    # A large constant makes a wrong representation fit best; an error that is the same for every input gives it away.
-    plus = _constants(tried, elements, here, there) if scores[best][0] > 1 else []
-    if plus and plus[0] not in scores:
-        scores[plus[0]] = _excess(tried[plus[0]], elements, here, there, low)
-    best = plus[0] if plus else best
-    excess, relative, floor = scores[best]
-    gram = _gram_excess(elements, group, here, there, low) if excess > 1.0 else None
+    gram = _gram_excess(elements, group, here, there, low) if scores[best][0] > 1 else None
     centred = "translation" in moving_parts(elements, group)
-    return Place(event, tried[best], excess, relative, floor, gram, centred, bool(plus))
+    place = EventFit(event, tried[best], *scores[best], gram, centred)
+    if place.fits or (picture and not place.consistent):
+        return place
+    # A large constant makes a wrong representation fit best; an error that is the same for every input gives it away.
+    plus = _constants(tried, elements, here, there)
+    if not plus:
+        return place
+    if plus[0] not in scores:
+        scores[plus[0]] = _excess(tried[plus[0]], elements, here, there, low)
+    excess = scores[plus[0]]
+    return EventFit(event, tried[plus[0]], *excess, gram if excess[0] > 1 else None, centred, added=True)
 
 
 def _nearest_first(tried: list[Representation], elements: Elements, here: Tensor, there: Tensor) -> list[int]:

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from assay.audits.symmetry.explain.candidates import Reshaped, candidates
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.locate.isolate import patched
-from assay.audits.symmetry.locate.localise import Location, Place, by_input, test_event
+from assay.audits.symmetry.locate.derived import patched, plain_outputs
+from assay.audits.symmetry.locate.localise import EventFit, Location, by_input, test_event
 from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.representations.base import Representation
 from assay.audits.symmetry.subject import Subject
 from assay.probe.hooks import watching
+from assay.probe.rounding import VANISHES
 from assay.probe.subject import Leaves, Precision
 from assay.probe.trace import Event, Pass, record
 from assay.probe.values import difference
@@ -51,7 +52,7 @@ def peel(subject: Subject, location: Location, leaves: Leaves, element: Elements
     if location.first is None:
         return []
     work = _Work(subject, location, leaves, element, group)
-    place: Place | None = location.first
+    place: EventFit | None = location.first
     mends: Mends = {}
     before = first = work.error(work.passes({}))
     found: list[Peel] = []
@@ -77,6 +78,7 @@ class _Work:
         self.batch = subject.rows_of(leaves)
         self.modules = dict(subject.twin(self.best).named_modules())
         self.excused = {place.event.key for place in location.places if place.consistent and not place.fits}
+        self.counted = plain_outputs(subject, leaves)
         self.rounding = self._rounding()
 
     def passes(self, mends: Mends) -> dict[Precision, Pass]:
@@ -89,9 +91,9 @@ class _Work:
                 found[precision] = record(self.subject, self.moved, twin, dtype)
         return found
 
-    def mended(self, place: Place, mends: Mends) -> tuple[list[Representation], float, Place | None]:
+    def mended(self, place: EventFit, mends: Mends) -> tuple[list[Representation], float, EventFit | None]:
         """The kind of feature under which mending this place gets furthest, the error left, what is next to blame."""
-        best: tuple[tuple[bool, int, float], list[Representation], float, Place | None] | None = None
+        best: tuple[tuple[bool, int, float], list[Representation], float, EventFit | None] | None = None
         for reps in self._options(place.event):
             there = self.passes({**mends, place.event.key: reps})
             error = self.error(there)
@@ -108,7 +110,7 @@ class _Work:
     def error(self, there: dict[Precision, Pass]) -> float:
         """|f(gx) - rho(g) f(x)| over all declared outputs, in the best precision."""
         total = 0.0
-        for index in self.subject.tested:
+        for index in self.counted:
             carried = acted(self.subject.output(index), self.element, self.here[self.best].outputs[index])[0]
             total += float(difference(there[self.best].outputs[index], carried).abs().double().square().sum())
         return float(total**0.5)
@@ -116,13 +118,13 @@ class _Work:
     def _rounding(self) -> float:
         """Ten roundings of the low precision at x: a mended model is not exact, it mixes values of two passes."""
         low, high = self.here["low"], self.here[self.best]
-        gaps = [difference(low.outputs[i], high.outputs[i]).abs().double() for i in self.subject.tested]
+        gaps = [difference(low.outputs[i], high.outputs[i]).abs().double() for i in self.counted]
         if self.best == "low":
             eps = torch.finfo(self.subject.low_dtype).eps
-            gaps = [64 * eps * high.outputs[i].abs().double() for i in self.subject.tested]
+            gaps = [64 * eps * high.outputs[i].abs().double() for i in self.counted]
         return 10 * float(sum(float(gap.square().sum()) for gap in gaps) ** 0.5)
 
-    def _next(self, there: dict[Precision, Pass], place: Place) -> tuple[int, Place | None]:
+    def _next(self, there: dict[Precision, Pass], place: EventFit) -> tuple[int, EventFit | None]:
         events, others = self.here[self.best].events, there[self.best].events
         start = next((i for i, event in enumerate(events) if event.key == place.event.key), 0) + 1
         lows = [{event.key: event for event in run["low"].events} for run in (self.here, there)]
@@ -150,7 +152,10 @@ class _Work:
             module = self.modules.get(event.module)
             kinds = [Reshaped(r, shape, plain=True) for r in candidates(shape, self.element, self.group, module=module)]
             gaps = [float((self._act(kind, a) - b).abs().double().norm().nan_to_num(nan=1e300)) for kind in kinds]
-            ranked.append([kinds[i] for i in sorted(range(len(kinds)), key=lambda i: gaps[i])])
+            order = sorted(range(len(kinds)), key=lambda i: gaps[i])
+            # What is whole has one kind: mended as another, the transformation itself would be undone.
+            whole = gaps[order[0]] <= VANISHES * float(b.abs().double().norm())
+            ranked.append([kinds[i] for i in (order[:1] if whole else order)])
         count = min(TRIED, max(len(one) for one in ranked))
         return [[one[min(number, len(one) - 1)] for one in ranked] for number in range(count)]
 
@@ -193,7 +198,7 @@ def _replacing(model: nn.Module, values: dict[Key, list[Tensor]]) -> Iterator[No
         yield
 
 
-def _where(place: Place) -> str:
+def _where(place: EventFit) -> str:
     event = place.event
     if event.kind == "enter" and event.module:
         return f"{event.parent or '(model)'} (its own code, before it calls {event.label})"

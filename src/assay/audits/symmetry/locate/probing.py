@@ -50,7 +50,7 @@ def fit(subject: Subject, location: Location, leaves: Leaves, group: Group) -> F
     """All fits that apply to the parts of the group that move."""
     if location.first is None:
         return Fits()
-    work = _Work(subject, location, leaves, group)
+    work = _Probing(subject, location, leaves, group)
     elements, parts = location.elements, location.elements.parts
     moving = {name for name, part in parts.items() if bool((part != group.identity(elements.count).parts[name]).any())}
     found: dict[str, object] = {}
@@ -69,13 +69,14 @@ def fit(subject: Subject, location: Location, leaves: Leaves, group: Group) -> F
     return Fits(**found)  # type: ignore[arg-type]
 
 
-class _Work:
+class _Probing:
     def __init__(self, subject: Subject, location: Location, leaves: Leaves, group: Group) -> None:
         assert location.first is not None
         self.subject, self.leaves, self.group, self.place = subject, leaves, group, location.first
         self.batch = subject.rows_of(leaves)
         self.here = self._passes(leaves)
-        self.module = subject.twin(subject.precisions[-1]).get_submodule(self.place.event.module)
+        # Not get_submodule, which TorchScript does not have.
+        self.module = dict(subject.twin(subject.precisions[-1]).named_modules()).get(self.place.event.module)
 
     def holds(self, elements: Elements) -> bool:
         """Whether the guilty place is consistent at these elements, all of which move something."""
@@ -145,7 +146,7 @@ class _Work:
         call = record(self.subject, self.leaves, twin, dtype, keep_calls=True).calls[name, number]
         if len(call.args) != 1 or call.kwargs or not isinstance(call.args[0], Tensor):
             return False
-        module, x = twin.get_submodule(name), call.args[0]
+        module, x = dict(twin.named_modules())[name], call.args[0]
         with torch.no_grad():
             values = [module(v) for v in (x + x.roll(1, 0), x, x.roll(1, 0), torch.zeros_like(x))]
         if not all(isinstance(v, Tensor) for v in values) or len(x) < 2:

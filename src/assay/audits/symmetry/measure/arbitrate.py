@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.measure.perturbed import Floors, suspicious
+from assay.audits.symmetry.measure.perturbed import RoundingFloors, suspicious
 from assay.audits.symmetry.measure.rounding import carried_rounding, error_norms, rounding_there
 from assay.audits.symmetry.measure.statistics import count_needed
 from assay.audits.symmetry.subject import Subject
@@ -84,7 +84,7 @@ def settle(
     sample = torch.arange(count)
     if count > 2 * SAMPLED and not everywhere:
         sample = torch.linspace(0, count - 1, SAMPLED).round().long()
-    caps = _Caps(subject, spreads, Floors(subject, case, elements, "high"))
+    caps = _Caps(subject, spreads, RoundingFloors(subject, case, elements, "high"))
     rulings = {
         index: _screen(subject, case, elements=elements, index=index, errors=low[index], sample=sample, caps=caps)
         for index in subject.tested
@@ -106,7 +106,7 @@ def settle(
 class _Caps:
     """Bounds too large to be believed are cut down to what perturbed float64 copies show."""
 
-    def __init__(self, subject: Subject, spreads: Mapping[int, float], floors: Floors) -> None:
+    def __init__(self, subject: Subject, spreads: Mapping[int, float], floors: RoundingFloors) -> None:
         self._subject, self._spreads, self._floors = subject, spreads, floors
 
     def cut(self, index: int, bound: Tensor, numbers: Tensor) -> tuple[Tensor, float]:

@@ -33,9 +33,9 @@ def wrong_backwards(subject: Subject, leaves: Leaves) -> tuple[str, ...]:
         return ()
     model = subject.high
     calls = record(subject, leaves, model, torch.float64, keep_calls=True).calls
-    guilty = []
+    guilty, modules = [], dict(model.named_modules())
     for (name, number), call in list(calls.items())[:MOST_MODULES]:
-        if number == 0 and _disagrees(model.get_submodule(name), call, subject.seed):
+        if number == 0 and _disagrees(modules[name], call, subject.seed):
             guilty.append(name)
     return tuple(name for name in guilty if not any(other != name and _holds(name, other) for other in guilty))
 

@@ -36,7 +36,7 @@ class HandedThrough(nn.Module):
         return x + 0
 
 
-class Planted(nn.Module):
+class PlantedModel(nn.Module):
     """The input and a fixed pattern."""
 
     pattern: Tensor
@@ -67,7 +67,7 @@ def controls(subject: Subject) -> tuple[Control, ...]:
     right, told = ("APPROXIMATE", "another input") if between else ("EXACT", f"a fixed pattern of {PLANTED:.0%}")
     pattern = (x[0].clone() if subject.rows else x.clone()) if between else (PLANTED * size * drawn).to(x.dtype)
     healthy = _label(HandedThrough(), x, rep, subject)
-    broken = _label(Planted(pattern), x, rep, subject)
+    broken = _label(PlantedModel(pattern), x, rep, subject)
     return (
         Control(name="the input handed through", kind="known-good", expected=right, observed=healthy,
                 separated=healthy in ("EXACT", "FLOAT-LIMITED", right)),

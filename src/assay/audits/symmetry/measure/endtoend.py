@@ -16,7 +16,7 @@ from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.measure.arbitrate import settle
 from assay.audits.symmetry.measure.interpolation import interpolated
-from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, Floors, suspicious
+from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, RoundingFloors, suspicious
 from assay.audits.symmetry.measure.rounding import error_norms
 from assay.audits.symmetry.subject import ShapeChanged, Subject
 from assay.probe.rounding import silently_low
@@ -204,7 +204,7 @@ def _estimated(
     """The low precision judged by an estimate of its rounding: there is no float64 to settle anything."""
     elements = draw(subject.group(case))
     low, bad = _low_errors(subject, case, elements)
-    floors, found = Floors(subject, case, elements, "low"), {}
+    floors, found = RoundingFloors(subject, case, elements, "low"), {}
     for index in subject.tested:
         errors = low[index]
         shape = errors.shape
@@ -262,7 +262,7 @@ def _low_errors(subject: Subject, case: int, elements: Elements) -> tuple[dict[i
     return {index: torch.cat(several) for index, several in errors.items()}, bad
 
 
-def _estimates(floors: Floors, index: int, errors: Tensor, suspect: float) -> Tensor:
+def _estimates(floors: RoundingFloors, index: int, errors: Tensor, suspect: float) -> Tensor:
     """Estimated r(x) + r(gx) [elements, rows]: at gx only where r(x) twice is not enough, the worst first.
 
     A translation far away costs more digits at gx than at x.

@@ -62,6 +62,8 @@ class GradientTest:
     inputs: tuple[GradientError, ...]
     parameters: tuple[GradientError, ...]
     problem: str = ""
+    elements: int = 0
+    """Elements they were compared at."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def gradient_test(
         for key, numbers in found.items():
             old = worst.get(key, (0.0, 0.0, 0.0))
             worst[key] = (max(old[0], numbers[0]), max(old[1], numbers[1]), max(old[2], numbers[2]))
-    return _collect(generator, worst, budget)
+    return dataclasses.replace(_collect(generator, worst, budget), elements=elements.count)
 
 
 def _collect(

@@ -65,7 +65,7 @@ def nudge(
     return model, moved
 
 
-class Floors:
+class RoundingFloors:
     """Estimates of rounding at an input and at its transforms, each computed when it is first asked for."""
 
     def __init__(self, subject: Subject, case: int, elements: Elements, precision: Precision) -> None:

@@ -74,7 +74,7 @@ def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: 
     model = duplicate(subject.model, training=True)
     calm(model)
     call = _Steady(subject.call, subject.seed)
-    together = dataclasses.replace(subject, rows=False, mergeable=False, call=call, _base={})
+    together = dataclasses.replace(subject, rows=False, mergeable=False, joining=None, call=call, _base={})
     found = [retest(together, model, condition="train mode", draw=draw, spreads=spreads, budget=budget, training=True)]
     whole = "crop" not in _parts(subject) and not subject.inexact(draw(subject.group(0)))
     if subject.rows and subject.batch(0) > 1 and subject.high is not None and whole:

@@ -77,7 +77,7 @@ def resized(
 ) -> Leaves | None:
     """The inputs with ``count`` entries instead of ``size``; entries that are added are noisy copies without edges.
 
-    None if no edge would be left.
+    In a matrix of pairs (an adjacency, distances) they get the values of other pairs. None if no edge would be left.
     """
     chosen = torch.arange(count) % size
     kept: dict[int, Tensor] = {}
@@ -94,6 +94,10 @@ def resized(
         edges = next((one for one in kept.values()), None)
         leaf = leaf[..., kept[place]] if place in kept else leaf
         moved = [atom for atom in atoms(rep) if isinstance(atom, Permuted) and place not in kept]
+        pairs = [axis for atom in moved if atom.part == part for axis in atom.where]
+        if len(pairs) == 2:
+            changed.append(_of_pairs(leaf, pairs, size, count, generator))
+            continue
         for of, axis in [(atom.part, axis) for atom in moved for axis in atom.where]:
             if of == part:
                 leaf = _noisy(leaf.index_select(axis, chosen), axis, size, generator)
@@ -110,6 +114,22 @@ def _noisy(leaf: Tensor, axis: int, size: int, generator: torch.Generator) -> Te
     noise = torch.randn(leaf.shape, generator=generator, dtype=exact(leaf).dtype) * exact_spread(leaf)
     index = torch.arange(leaf.shape[axis]).reshape([-1 if a == axis % leaf.ndim else 1 for a in range(leaf.ndim)])
     return torch.where(index < size, leaf, (exact(leaf) + noise).to(leaf.dtype))
+
+
+def _of_pairs(leaf: Tensor, axes: list[int], size: int, count: int, generator: torch.Generator) -> Tensor:
+    """A matrix with one entry per pair: what is added is drawn from the pairs there are, and mirrored as they are.
+
+    Noise would turn a symmetric matrix, or one of zeros and ones, into something its model was not made for.
+    """
+    steps = torch.randint(1, size, (count, count), generator=generator)
+    row = torch.randint(size, (count, count), generator=generator).triu(1)
+    column = ((row + steps) % size).triu(1)
+    row, column = row + column.T, column + row.T
+    diagonal = torch.arange(count)
+    row[diagonal, diagonal] = column[diagonal, diagonal] = diagonal % size
+    kept = torch.arange(min(size, count))
+    row[: len(kept), : len(kept)], column[: len(kept), : len(kept)] = kept.unsqueeze(1), kept
+    return leaf.movedim(axes, (0, 1))[row, column].movedim((0, 1), axes)
 
 
 def _open_part(group: Group) -> str | None:

@@ -197,6 +197,7 @@ def _layers(facts: Facts, location: Location) -> Table:
                 "holds" if place.consistent else "breaks",
             )
         )
+    elsewhere = _told_under(facts, location)
     unusual = location.first_unexpected.event.label if location.first_unexpected else "none"
     note = (
         "A: does some representation fit? B: are inner products kept (tested where A fails)? C: the module alone. "
@@ -204,12 +205,22 @@ def _layers(facts: Facts, location: Location) -> Table:
         f"{MOST_RESTORED} modules nearest to the guilty one ('grows' if the error then grows: the modules behind it do "
         "not take the right output). The verdict is that of A, or of B for "
         "features of a kind that A does not know. "
+        f"{elsewhere}"
         f"First module inconsistent with every representation: {location.where if location.first else 'none'}. "
         f"First inconsistent with the usual ones: {unusual}. "
         "Operations outside modules are blamed on the module whose code runs them."
     )
     columns = ("module", "type", "best representation", "error", "rounding", "A", "B", "C", "D", "verdict")
     return Table(title=f"Layers under {location.generator}", columns=columns, rows=tuple(rows), note=note)
+
+
+def _told_under(facts: Facts, location: Location) -> str:
+    """Where C and D stand if they are not here: they were asked once for each guilty module."""
+    if facts.places.isolated.get(location.generator, ()):
+        return ""
+    same = [name for name, other in facts.places.locations.items()
+            if other.module == location.module and facts.places.isolated.get(name)]
+    return f"C and D stand under {same[0]}, which blames the same module. " if same else ""
 
 
 def _goes_away(one: Isolated | None) -> Scalar:
@@ -222,6 +233,7 @@ def _gradient_tables(facts: Facts) -> list[Table]:
     rows = [
         (
             test.generator,
+            test.elements,
             one.kind,
             one.name,
             one.relative,
@@ -233,8 +245,10 @@ def _gradient_tables(facts: Facts) -> list[Table]:
     ]
     found = []
     if rows:
-        columns = ("generator", "kind", "by", "relative error", "error / bound", "verdict")
-        found.append(Table(title="Gradients", columns=columns, rows=tuple(rows)))
+        columns = ("generator", "elements", "kind", "by", "relative error", "error / bound", "verdict")
+        note = "where an output breaks, its gradients do too: one element says how much, and the others are left out"
+        some = any(test.generator in facts.broken_generators for test in facts.backward.gradients)
+        found.append(Table(title="Gradients", columns=columns, rows=tuple(rows), note=note if some else ""))
     if facts.backward.differences:
         other = [
             (

@@ -51,7 +51,7 @@ def link(*lattice: int, direction: int) -> Representation:
     ``lattice`` are the axes of the lattice, ``direction`` the axis that holds mu, one entry per lattice axis in the
     same order. Under U(1) links are complex numbers without axes for a matrix.
     """
-    return Link(lattice, direction)
+    return LinkVariable(lattice, direction)
 
 
 class Phase(Representation):
@@ -169,7 +169,7 @@ class Site(OnLattice):
         return f"site({', '.join(map(str, self.lattice))}, charge={self.charge})"
 
 
-class Link(OnLattice):
+class LinkVariable(OnLattice):
     """g(x) U_mu(x) g(x + mu)^H."""
 
     def __init__(self, lattice: tuple[int, ...], direction: int) -> None:

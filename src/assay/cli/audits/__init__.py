@@ -1,0 +1,1 @@
+"""``assay audit``: one file per audit of your own model."""

@@ -1,0 +1,1 @@
+"""Commands that verify claims: write one, list them, say what one costs, run them."""

@@ -1,0 +1,1 @@
+"""Commands that compare learning rules: bench, tune, reproduce, and the datasets they need."""

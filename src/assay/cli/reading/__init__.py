@@ -1,0 +1,1 @@
+"""Commands that read results: render, compare and check runs that exist."""

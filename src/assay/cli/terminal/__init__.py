@@ -1,0 +1,1 @@
+"""What a person sees: the console, words and signs of a verdict, progress, streams and signals."""

@@ -1,0 +1,1 @@
+"""What a person types, understood: options and their help, several values, older flags, objects by path."""

@@ -1,0 +1,103 @@
+"""Single nodes of the autograd graph: their neighbours, their shapes, and what they answer when asked with an error.
+
+A node can be called with an error and answers with what it sends to each of its inputs; no names of operations are
+needed for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+POSITIONS = 4
+"""How many single errors a node is asked with."""
+Sent = tuple[Tensor | None, ...]
+
+
+def children(node: Any) -> list[Any]:
+    """The nodes of a node's inputs."""
+    return [child for child, _ in node.next_functions if child is not None]
+
+
+def opaque(node: Any) -> bool:
+    """Whether this is a function written in Python, which may keep a weight where nobody sees it."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def kind(node: Any) -> str:
+    """The name of the operation, as a reader knows it."""
+    return type(node).__name__.removesuffix("Backward0").removesuffix("Backward")
+
+
+def sizes(node: Any, output: int = 0) -> torch.Size | None:
+    """The shape of a node's output, if it is known."""
+    try:
+        return torch.Size(node._input_metadata[output].shape)
+    except (AttributeError, IndexError, RuntimeError, TypeError):
+        return None
+
+
+def spread_over(node: Any, index: int) -> bool:
+    """Whether an input of a node is repeated to the size of its output, by the node or just before it."""
+    shape, (child, output) = sizes(node), node.next_functions[index]
+    if child is not None and type(child).__name__.startswith(("Expand", "Repeat")) and children(child):
+        child, output = child.next_functions[0]
+    given = sizes(child, output) if child is not None else None
+    return shape is not None and given is not None and given.numel() < shape.numel()
+
+
+def make_error(node: Any, make: Callable[[Tensor], Tensor]) -> list[Tensor | None] | None:
+    """An error for the first output of a node and none for others; None if its shape is not known."""
+    try:
+        outputs = node._input_metadata
+        first = torch.empty(tuple(outputs[0].shape), dtype=outputs[0].dtype, device=outputs[0].device)
+    except (AttributeError, IndexError, RuntimeError, TypeError):
+        return None
+    return [make(first), *(None for _ in outputs[1:])]
+
+
+def ask(node: Any, error: list[Tensor | None]) -> Sent | None:
+    """What a node sends to each input, or None if it cannot be asked."""
+    try:
+        with torch.no_grad():
+            sent = node.apply(*error) if opaque(node) else node(*error)
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError):
+        return None
+    parts = list(sent) if isinstance(sent, tuple) else [sent]
+    while len(parts) > len(node.next_functions) and parts[-1] is None:  # arguments that are no tensors
+        parts.pop()
+    return tuple(parts) if len(parts) == len(node.next_functions) else None
+
+
+def elementwise(node: Any, depends: Collection[Any]) -> bool:
+    """Whether every value of the error goes to one place only, the same, of inputs in ``depends``: nothing is
+    transposed."""
+    shape = sizes(node)
+    inputs = [index for index, (child, _) in enumerate(node.next_functions) if child in depends]
+    if shape is None or not shape.numel() or any(spread_over(node, index) for index in inputs):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    for position in torch.randint(shape.numel(), (POSITIONS,), generator=generator).tolist():
+        error = make_error(node, lambda like, at=position: _single(like, at))  # type: ignore[misc]
+        sent = None if error is None else ask(node, error)
+        if sent is None:
+            return False
+        for index in inputs:
+            given = sent[index]
+            if given is not None and (given.shape != shape or _elsewhere(given, position)):
+                return False
+    return True
+
+
+def _single(like: Tensor, position: int) -> Tensor:
+    error = torch.zeros_like(like)
+    error.view(-1)[position] = 1
+    return error
+
+
+def _elsewhere(given: Tensor, position: int) -> bool:
+    flat = given.flatten()
+    return int(flat.count_nonzero()) > int(bool(flat[position] != 0))

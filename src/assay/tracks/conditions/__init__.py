@@ -1,0 +1,1 @@
+"""Claims about learning and answering under hard conditions: noise, few bits, attacks, strange inputs."""

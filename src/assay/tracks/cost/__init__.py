@@ -1,0 +1,1 @@
+"""Claims about what a gradient costs: memory and time."""

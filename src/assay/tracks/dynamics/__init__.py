@@ -1,0 +1,1 @@
+"""Claims about relaxation: stability, divergence, healing, how far a signal travels."""

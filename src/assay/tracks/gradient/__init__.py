@@ -1,0 +1,1 @@
+"""Claims about the gradient itself: kernels against a reference, estimators against the true one."""

@@ -1,0 +1,1 @@
+"""Claims about what is learned: parity with backprop, depth, sequences, order of rules, forgetting."""

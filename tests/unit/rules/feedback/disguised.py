@@ -1,0 +1,146 @@
+"""More layers of width 8, one function of (module, x) each: weights in disguise, and healthy ones that look like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Layer(nn.Module):
+    """Parameters by name and what to do with them."""
+
+    def __init__(self, forward: Callable[[Any, Tensor], Tensor], **parts: Any) -> None:
+        super().__init__()
+        self.run = forward
+        for name, part in parts.items():
+            if isinstance(part, nn.Module):
+                self.add_module(name, part)
+            elif isinstance(part, Tensor):
+                self.register_buffer(name, part)
+            else:
+                setattr(self, name, nn.Parameter(0.4 * torch.randn(part)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(self, x)
+
+
+class KeepsItsModule(torch.autograd.Function):
+    """The weight is not even an argument."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, module: Any) -> Tensor:
+        ctx.module = module
+        return x @ module.w
+
+    @staticmethod
+    def backward(ctx: Any, *errors: Tensor) -> tuple[Tensor, None]:
+        return errors[0] @ ctx.module.w.t(), None
+
+
+class OwnRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx: Any, *errors: Tensor) -> Tensor:
+        return errors[0] * (ctx.saved_tensors[0] > 0)
+
+
+def without_gradient(m: Any, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        weight = 1.5 * m.w
+    return x @ weight
+
+
+def unregistered() -> Layer:
+    layer = Layer(lambda m, x: x @ m.outside[0])
+    layer.outside = [torch.randn(8, 8, dtype=torch.float64, requires_grad=True)]
+    return layer
+
+
+def complex_product(m: Any, x: Tensor) -> Tensor:
+    return torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) @ torch.view_as_complex(m.w)).flatten(1)
+
+
+def state_space(m: Any, x: Tensor) -> Tensor:
+    """The state is eight inputs times four numbers; the input is spread over four by B and gathered by C."""
+    h = x.new_zeros(len(x), 8, 4)
+    for _ in range(2):
+        h = h * torch.sigmoid(m.a) + x[:, :, None] * m.b
+    return (h * m.c).sum(-1)
+
+
+def learned_keys(m: Any, x: Tensor) -> Tensor:
+    heads = (len(x), 1, 3, 4)
+    return F.scaled_dot_product_attention(x.view(-1, 1, 2, 4), m.k.expand(heads), m.v.expand(heads)).flatten(1)
+
+
+def experts_by_index(m: Any, x: Tensor) -> Tensor:
+    return torch.bmm(x[:, None], m.w[(x.sum(1) > 0).long()])[:, 0]
+
+
+def experts_mixed(m: Any, x: Tensor) -> Tensor:
+    share = torch.softmax(m.r(x), -1)[:, :, None, None]
+    return torch.bmm(x[:, None], (share * m.w).sum(1))[:, 0]
+
+
+REACHED: dict[str, Callable[[], nn.Module]] = {
+    "addmm by name": lambda: Layer(lambda m, x: torch.addmm(input=m.b, mat1=x, mat2=m.w), w=(8, 8), b=(8,)),
+    "mm by name": lambda: Layer(lambda m, x: torch.mm(x, mat2=m.w), w=(8, 8)),
+    "a slice": lambda: Layer(lambda m, x: x @ m.w[:8, 2:10], w=(10, 12)),
+    "a transposed slice": lambda: Layer(lambda m, x: torch.matmul(x, m.w[2:10].t()[:8]), w=(12, 12)),
+    "one of a stack": lambda: Layer(lambda m, x: x @ m.w[1], w=(3, 8, 8)),
+    "chunks": lambda: Layer(lambda m, x: x @ m.w.chunk(3)[0] + x @ m.w.chunk(3)[2], w=(24, 8)),
+    "linalg.matmul": lambda: Layer(lambda m, x: torch.linalg.matmul(x, m.w), w=(8, 8)),
+    "inner": lambda: Layer(lambda m, x: torch.inner(x, m.w), w=(8, 8)),
+    "a vector": lambda: Layer(lambda m, x: (x @ m.v)[:, None].expand(-1, 8), v=(8,)),
+    "transposed convolution": lambda: Layer(lambda m, x: m.c(x.view(-1, 2, 4)).flatten(1),
+                                            c=nn.ConvTranspose1d(2, 2, 1)),
+    "projected LSTM": lambda: Layer(lambda m, x: m.r(x.view(-1, 2, 4))[0].flatten(1),
+                                    r=nn.LSTM(4, 6, batch_first=True, proj_size=4)),
+    "an activation of its own": lambda: Layer(lambda m, x: OwnRelu.apply(m.l(x)), l=nn.Linear(8, 8)),
+    "a look-up in learned keys": lambda: Layer(lambda m, x: torch.softmax(x @ m.k.t(), -1) @ m.v, k=(5, 8), v=(5, 8)),
+    "PReLU": lambda: Layer(lambda m, x: F.prelu(m.l(x), m.a), l=nn.Linear(8, 8), a=(8,)),
+}
+"""The error below them is all feedback."""
+GAINS: dict[str, Callable[[], nn.Module]] = {
+    "a table that scales": lambda: Layer(lambda m, x: (x.view(-1, 2, 4) * m.g).flatten(1), g=(2, 4)),
+    "a norm of two axes": lambda: Layer(lambda m, x: m.n(x.view(-1, 2, 4)).flatten(1), n=nn.LayerNorm((2, 4))),
+    "positions": lambda: Layer(lambda m, x: F.gelu(x.view(-1, 2, 4) + m.p).flatten(1), p=(2, 4)),
+    "attention with a learned bias": lambda: Layer(lambda m, x: F.scaled_dot_product_attention(
+        *[x.view(-1, 1, 2, 4)] * 3, attn_mask=m.b).flatten(1), b=(2, 2)),
+    "a fixed matrix": lambda: Layer(lambda m, x: x @ m.fixed, fixed=torch.randn(8, 8), g=(8,)),
+}
+"""Nothing of theirs is transposed, or nothing that could be learned."""
+NOT_REACHED: dict[str, Callable[[], nn.Module]] = {
+    "W.detach()": lambda: Layer(lambda m, x: F.linear(x, m.w.detach()), w=(8, 8)),
+    "W.data": lambda: Layer(lambda m, x: F.linear(x, m.w.data), w=(8, 8)),
+    "computed without gradients": lambda: Layer(without_gradient, w=(8, 8)),
+    "a tensor that is no parameter": unregistered,
+    "a function that keeps its module": lambda: Layer(lambda m, x: KeepsItsModule.apply(x, m), w=(8, 8)),
+    "W plus nothing of the data": lambda: Layer(lambda m, x: x @ (m.w + 0 * x.mean()), w=(8, 8)),
+    "radial units": lambda: Layer(lambda m, x: (-((x[:, None] - m.w) ** 2).sum(-1)).exp(), w=(8, 8)),
+    "cdist": lambda: Layer(lambda m, x: torch.cdist(x, m.w), w=(8, 8)),
+    "convolution by spectra": lambda: Layer(lambda m, x: torch.fft.irfft(
+        torch.fft.rfft(x) * torch.fft.rfft(m.w), n=8), w=(8,)),
+    "real numbers read as complex": lambda: Layer(complex_product, w=(4, 4, 2)),
+    "two vectors by hand": lambda: Layer(lambda m, x: (x * m.u).sum(-1, keepdim=True) * m.v, u=(8,), v=(8,)),
+    "a state space": lambda: Layer(state_space, a=(8, 4), b=(8, 4), c=(8, 4)),
+    "experts by index": lambda: Layer(experts_by_index, w=(2, 8, 8)),
+    "experts mixed": lambda: Layer(experts_mixed, w=(2, 8, 8), r=nn.Linear(8, 2)),
+    "weights made by a network": lambda: Layer(lambda m, x: x @ m.h(m.z).view(8, 8), z=(4,), h=nn.Linear(4, 64)),
+    "learned keys in fused attention": lambda: Layer(learned_keys, k=(1, 1, 3, 4), v=(1, 1, 3, 4)),
+    "bilinear": lambda: Layer(lambda m, x: m.b(x, x), b=nn.Bilinear(8, 8, 8)),
+    "inside vmap": lambda: Layer(lambda m, x: torch.func.vmap(lambda h: h @ m.w)(x), w=(8, 8)),
+    "a copy": lambda: Layer(lambda m, x: x @ m.w.t().contiguous(), w=(8, 8)),
+    "a masked weight": lambda: Layer(lambda m, x: F.linear(x, m.w * m.mask), w=(8, 8), mask=torch.ones(8, 8).tril()),
+    "a low-rank sum": lambda: Layer(lambda m, x: F.linear(x, m.w + m.a @ m.b), w=(8, 8), a=(8, 2), b=(2, 8)),
+    "solve": lambda: Layer(lambda m, x: torch.linalg.solve(m.w, x.t()).t(), w=(8, 8)),
+}
+"""The error goes through the weight itself."""
