@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 IMPORTED = (
-    "torch", "scipy.stats", "pydantic", "typer", "rich.table", "jinja2",
-    "assay.cli.verify", "assay.studies.verification", "assay.reports.save", "assay.engine",
+    "torch", "scipy.stats", "pydantic", "typer", "rich.table", "jinja2", "assay.reports", "assay.studies.verification",
 )
 """What every command imports; no track, plugin or setting is read before a command asks for it."""
 
@@ -66,8 +65,10 @@ def serve(descriptor: int) -> None:
 
     for name in IMPORTED:
         importlib.import_module(name)
+    from assay.cli import _app
     from assay.engine import fingerprint
 
+    _app()  # every command, wherever it stands
     fingerprint(["assay", "assay.studies.verification"])  # the imports of a file are remembered by its content
     channel = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)

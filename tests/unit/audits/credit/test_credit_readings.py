@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -65,10 +66,20 @@ def test_every_choice_changes_some_run(tiny_cifar: Path, choice: str) -> None:
     assert changed
 
 
-def test_the_search_continues_and_names_what_is_missing(tiny_cifar: Path, tmp_path: Path) -> None:
+def test_the_search_continues_and_names_what_is_missing(
+    tiny_cifar: Path, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[Any] = []
+
+    def executor(workers: int) -> Any:
+        began.append(in_process())
+        return began[-1]
+
+    monkeypatch.setattr("assay.studies.reproduce.search.LocalExecutor", executor)
     runs = [ReadingRun(arm="frozen", reading=Reading(), **SMALL), ReadingRun(arm="dfa", reading=Reading(), **SMALL)]
     for _ in range(2):
         assert run_search(runs, store=tmp_path / "cells", records=tmp_path / "records", data=str(tiny_cifar)) == 0
+    assert [len(each.ran) for each in began] == [2, 0], "what is done is not done again"
     files = sorted((tmp_path / "records").iterdir())
     assert [file.stem for file in files] == sorted(run_name(run) for run in runs)
     page = render([json.loads(file.read_text()) for file in files], "records", {})
