@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from assay import symmetry as sym
-from assay.audits.symmetry import drawing
+from assay.audits.symmetry import subject
 from assay.results import Verdict
 from assay.seeding import torch_generator
 
@@ -301,7 +301,7 @@ def test_a_flattened_image_is_known_as_one(size, broken):
 @pytest.mark.parametrize("bug", ["bias", "relu"])
 def test_a_model_too_large_to_trace_whole_is_traced_at_less_and_named_the_same(bug, at, monkeypatch):
     whole = audit(VectorNet(bug, at))
-    monkeypatch.setattr(drawing, "TRACED_BYTES", 1)
+    monkeypatch.setattr(subject, "LARGE_BYTES", 1)
     less = audit(VectorNet(bug, at))
     assert [issue.location for issue in less.issues] == [issue.location for issue in whole.issues]
     assert next(m.value for m in less.measurements if m.name == "inputs sent through the model") < next(
