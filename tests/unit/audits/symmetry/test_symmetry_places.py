@@ -308,3 +308,51 @@ def test_a_model_too_large_to_trace_whole_is_traced_at_less_and_named_the_same(b
         m.value for m in whole.measurements if m.name == "inputs sent through the model")
     clean = audit(VectorNet())
     assert not clean.issues
+
+
+class Typed:
+    """A tensor and what it is of, as steerable networks hand it on."""
+
+    def __init__(self, tensor, kind):
+        self.tensor, self.kind = tensor, kind
+
+
+class Lifted(nn.Module):
+    """A module on typed tensors."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, h):
+        return Typed(self.inner(h.tensor), h.kind)
+
+
+class Steerable(nn.Module):
+    def __init__(self, *, broken):
+        super().__init__()
+        bad = nn.Linear(3, 3) if broken else nn.Identity()
+        self.layers = nn.Sequential(Lifted(Turned(Gate())), Lifted(bad), Lifted(Turned(Gate())))
+
+    def forward(self, x):
+        return self.layers(Typed(x, "vectors")).tensor
+
+
+class Turned(nn.Module):
+    """A module on [..., 3, channel] for tensors [..., 3]."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x.unsqueeze(-1))[..., 0]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_modules_that_hand_on_wrapped_tensors_are_seen(broken):
+    torch.manual_seed(0)
+    finding = audit(Steerable(broken=broken))
+    rows = {row[0]: row for t in finding.tables if t.title == "Layers under rotation" for row in t.rows}
+    assert rows["layers.0"][5] == "fits" and rows["layers.2"][5] == ("breaks" if broken else "fits")
+    assert {issue.location for issue in finding.issues} == ({"layers.1.inner"} if broken else set())
