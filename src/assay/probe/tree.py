@@ -1,4 +1,4 @@
-"""Inputs and outputs of any shape (a tensor, a tuple, a dict, a record, a wrapper, nested) as a list of named leaves."""
+"""Inputs and outputs of any shape (a tensor, a tuple, a dict, a record, a wrapper, nested) as a list of leaves."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class _Work:
     def _ranked(self, key: Key, events: list[Event]) -> list[list[Representation]]:
         """For each tensor of an event the kinds it may be of, the best fit first; that one alone if it is whole."""
         here, there = self._event(self.best, key), next(event for event in events if event.key == key)
-        ranked = []
+        ranked: list[list[Representation]] = []
         for (_, a), (_, b) in zip(here.tensors, there.tensors, strict=True):
             shape, module = tuple(by_input(a, self.batch).shape), self.modules.get(key[1])
             kinds = [Reshaped(r, shape, plain=True) for r in candidates(shape, self.element, self.group, module=module)]
