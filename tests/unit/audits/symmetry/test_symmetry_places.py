@@ -356,3 +356,14 @@ def test_modules_that_hand_on_wrapped_tensors_are_seen(broken):
     rows = {row[0]: row for t in finding.tables if t.title == "Layers under rotation" for row in t.rows}
     assert rows["layers.0"][5] == "fits" and rows["layers.2"][5] == ("breaks" if broken else "fits")
     assert {issue.location for issue in finding.issues} == ({"layers.1.inner"} if broken else set())
+
+
+def test_the_tables_say_where_modules_alone_stand_and_at_how_many_elements_gradients_were_compared():
+    finding = sym.audit_symmetry(VectorNet("relu", 1), points(), SPEC, transforms=6, skip=["sizes", "differences"])
+    tables = {table.title: table for table in finding.tables}
+    first, second = tables["Layers under rotation"], tables["Layers under reflection"]
+    said = "C and D stand under rotation"
+    assert said in second.note and said not in first.note
+    assert any(row[8] is not None for row in first.rows) and all(row[8] is None for row in second.rows)
+    compared = {row[0]: row[1] for row in tables["Gradients"].rows}
+    assert compared == {"rotation": 1, "reflection": 1, "permutation": 4}
