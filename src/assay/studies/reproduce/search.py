@@ -21,7 +21,7 @@ from assay.protocols import Cell
 from assay.studies.reproduce.experiment import TIMEOUT
 from assay.studies.reproduce.published import SEEDS
 from assay.studies.reproduce.reading_runs import ARMS, ReadingRun
-from assay.studies.reproduce.readings import Reading, acts_on, design
+from assay.studies.reproduce.readings import Reading, acts_on, design, parse_reading
 from assay.tasks.files import content_digest
 
 CELL = "assay.studies.reproduce.reading_runs:reading_cell"
@@ -117,6 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--top", type=int, default=3, help="how many readings to train at full length")
+    parser.add_argument("--reading", action="append", type=parse_reading,
+                        help="with full: this reading instead, as the page writes it ('length: unit; decay: 0')")
     parser.add_argument("--records", type=Path, default=Path("docs/results/data/fa-readings"))
     parser.add_argument("--main", type=Path, default=Path("docs/results/data/fa-protocol"),
                         help="records of the main table")
@@ -133,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from assay.studies.reproduce.search_page import candidates, our_figures, read_records
 
-        chosen = candidates(read_records(asked.records), our_figures(asked.main), asked.top)
+        chosen = asked.reading or candidates(read_records(asked.records), our_figures(asked.main), asked.top)
         runs = full_plan(chosen, epochs=asked.epochs or FULL_EPOCHS, seeds=asked.seeds, arms=asked.arms)
     return 4 if run_search(runs, store=asked.store, records=asked.records, data=asked.data) else 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.studies.reproduce.compare import by_arm, quantity
 from assay.studies.reproduce.published import Figure
-from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, acts_on
+from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, acts_on, effective
 from assay.studies.reproduce.search_check import TABLES as HELD_OUT_TABLES
 from assay.studies.reproduce.search_check import Foretelling, by_accuracy, one_by_one
 from assay.studies.reproduce.search_effects import (
@@ -78,8 +78,10 @@ def render(records: Sequence[Record], source: str, ours: Ours) -> str:
         "## How to run it again",
         f"```\npython -m assay.studies.reproduce.search screen --epochs 3 --records {source}\n"
         f"python -m assay.studies.reproduce.search full --top 3 --epochs 30 --records {source}\n"
+        "python -m assay.studies.reproduce.search full --reading 'length: unit; frozen embedding: signal' --seeds 42 "
+        f"--records {source}\n"
         f"python -m assay.studies.reproduce.search page --records {source} > docs/results/fa-readings.md\n```\n\n"
-        "The first two continue where they were stopped.",
+        "All but the last continue where they were stopped.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -160,8 +162,7 @@ def _foretold(records: Sequence[Record], ours: Ours) -> str:
 
 
 def _held_out(found: Foretelling) -> str:
-    rows = [(h.figure.arm, h.figure.quantity + (f" at h_{h.figure.depth}" if h.figure.depth else ""),
-             *(_shown(number, h.figure) for number in (h.published, h.ours, h.foretold)), str(h.reading))
+    rows = [(h.figure.arm, _named(h.figure), *(_shown(number, h.figure) for number in (h.published, h.ours, h.foretold)), str(h.reading))
             for h in found.figures]
     return table(("arm", "figure", "published", "main table", "foretold", "by the reading"), rows)
 
@@ -174,18 +175,37 @@ def _full(records: Sequence[Record], ours: Ours) -> str:
         return "No full-length run of another reading has finished."
     rows = []
     for reading in dict.fromkeys(Reading(**r["run"]["reading"]) for r in runs):
-        for figure in JUDGED:
-            values = [value(r, figure) for r in runs
-                      if Reading(**r["run"]["reading"]) == reading and r["run"]["arm"] == ARMS[figure.arm]]
-            if values and figure in ours:
-                mean = sum(values) / len(values)
-                closer = abs(mean - wanted(figure)) < abs(ours[figure] - wanted(figure))
-                inside = abs(mean - wanted(figure)) <= margin(figure)
-                rows.append((str(reading), figure.arm, figure.quantity, _shown(wanted(figure), figure),
-                             _shown(ours[figure], figure), _shown(mean, figure), len(values),
-                             "within the margin" if inside else "closer" if closer else "not closer"))
-    return (f"{longest} epochs; the source has 100 for these figures. Main table: ours at 30 epochs.\n\n"
-            + table(("reading", "arm", "figure", "published", "main table", "this reading", "seeds", ""), rows))
+        for figure in CHECKED:
+            values = [value(r, figure) for r in _trained(runs, reading, ARMS[figure.arm])]
+            if figure not in ours or not (values or not acts_on(reading, ARMS[figure.arm])):
+                continue
+            mean = sum(values) / len(values) if values else ours[figure]
+            closer = abs(mean - wanted(figure)) < abs(ours[figure] - wanted(figure))
+            inside = abs(mean - wanted(figure)) <= margin(figure)
+            rows.append((str(reading), figure.arm, _named(figure), _shown(wanted(figure), figure),
+                         _shown(ours[figure], figure), _shown(mean, figure) if values else "the same",
+                         len(values) or "", "within the margin" if inside else "" if not values else
+                         "closer" if closer else "not closer"))
+    told = [f"{longest} epochs; the source has 100 for these figures. Main table: ours at 30 epochs. \"The same\": the "
+            "reading does not touch that arm.",
+            table(("reading", "arm", "figure", "published", "main table", "this reading", "seeds", ""), rows)]
+    for reading in dict.fromkeys(row[0] for row in rows):
+        mine = [row for row in rows if row[0] == reading]
+        told.append(f"'{reading}': {sum(row[-1] == 'within the margin' for row in mine)} of {len(mine)} figures within "
+                    "the margin.")
+    default = sum(abs(ours[f] - wanted(f)) <= margin(f) for f in CHECKED if f in ours)
+    told.append(f"The reading of the main table: {default} of {sum(f in ours for f in CHECKED)}.")
+    return "\n\n".join(told)
+
+
+def _trained(runs: Sequence[Record], reading: Reading, arm: str) -> list[Record]:
+    """The runs of an arm under a reading, or under another that trains this arm the same way."""
+    return [r for r in runs if r["run"]["arm"] == arm
+            and effective(Reading(**r["run"]["reading"]), arm) == effective(reading, arm)]
+
+
+def _named(figure: Figure) -> str:
+    return figure.quantity + (f" at h_{figure.depth}" if figure.depth else "")
 
 
 def _shown(number: float, figure: Figure) -> str:
@@ -200,9 +220,9 @@ def _missing(records: Sequence[Record], ours: Ours) -> str:
             told.append(f"{name} for {', '.join(lacking)}")
     longest = max((int(r["run"]["epochs"]) for r in records), default=0)
     for reading in candidates(records, ours, 3):
-        have = {r["run"]["arm"] for r in records
-                if Reading(**r["run"]["reading"]) == reading and int(r["run"]["epochs"]) == longest}
-        lacking = [arm for arm in ("dfa", "frozen", "fa", "bp") if arm not in have and acts_on(reading, arm)]
+        full = [r for r in records if int(r["run"]["epochs"]) == longest]
+        lacking = [arm for arm in ("dfa", "frozen", "fa", "bp")
+                   if acts_on(reading, arm) and not _trained(full, reading, arm)]
         if lacking:
             told.append(f"full-length runs of {', '.join(lacking)} with '{reading}'")
     told.append("any reading at 100 epochs; further seeds of full-length readings")
