@@ -19,7 +19,9 @@ from assay.studies.reproduce.search_effects import (
     CHECKED,
     JUDGED,
     MOST_CHANGES,
+    PENALTY,
     TABLES,
+    arm_of,
     chance,
     effects,
     explanations,
@@ -45,7 +47,7 @@ def our_figures(folder: str | Path) -> dict[Figure, float]:
     """The figures that readings are judged by, from the records of the main table: mean over seeds, sizes as log10."""
     arms = by_arm(record for record in read_records(folder) if record["setting"]["arch"] == "resmlp")
     found = {}
-    for figure in CHECKED:
+    for figure in (*CHECKED, *PENALTY):
         runs = arms.get(figure.arm, {})
         values = [quantity(run, figure) for run in runs.values()]
         if values:
@@ -162,8 +164,8 @@ def _foretold(records: Sequence[Record], ours: Ours) -> str:
 
 
 def _held_out(found: Foretelling) -> str:
-    rows = [(h.figure.arm, _named(h.figure), *(_shown(number, h.figure) for number in (h.published, h.ours, h.foretold)), str(h.reading))
-            for h in found.figures]
+    rows = [(h.figure.arm, _named(h.figure), _shown(h.published, h.figure), _shown(h.ours, h.figure),
+             _shown(h.foretold, h.figure), str(h.reading)) for h in found.figures]
     return table(("arm", "figure", "published", "main table", "foretold", "by the reading"), rows)
 
 
@@ -173,34 +175,37 @@ def _full(records: Sequence[Record], ours: Ours) -> str:
     runs = [r for r in records if int(r["run"]["epochs"]) == longest]
     if longest == shortest or not runs:
         return "No full-length run of another reading has finished."
-    rows = []
+    told = [f"{longest} epochs; the source has 100, and 30 for its penalty sweep (lambda). Main table: ours at 30 "
+            "epochs. \"The same\": the reading does not touch that arm."]
     for reading in dict.fromkeys(Reading(**r["run"]["reading"]) for r in runs):
-        for figure in CHECKED:
-            values = [value(r, figure) for r in _trained(runs, reading, ARMS[figure.arm])]
-            if figure not in ours or not (values or not acts_on(reading, ARMS[figure.arm])):
-                continue
-            mean = sum(values) / len(values) if values else ours[figure]
-            closer = abs(mean - wanted(figure)) < abs(ours[figure] - wanted(figure))
-            inside = abs(mean - wanted(figure)) <= margin(figure)
-            rows.append((str(reading), figure.arm, _named(figure), _shown(wanted(figure), figure),
-                         _shown(ours[figure], figure), _shown(mean, figure) if values else "the same",
-                         len(values) or "", "within the margin" if inside else "" if not values else
-                         "closer" if closer else "not closer"))
-    told = [f"{longest} epochs; the source has 100 for these figures. Main table: ours at 30 epochs. \"The same\": the "
-            "reading does not touch that arm.",
-            table(("reading", "arm", "figure", "published", "main table", "this reading", "seeds", ""), rows)]
-    for reading in dict.fromkeys(row[0] for row in rows):
-        mine = [row for row in rows if row[0] == reading]
-        told.append(f"'{reading}': {sum(row[-1] == 'within the margin' for row in mine)} of {len(mine)} figures within "
-                    "the margin.")
-    default = sum(abs(ours[f] - wanted(f)) <= margin(f) for f in CHECKED if f in ours)
-    told.append(f"The reading of the main table: {default} of {sum(f in ours for f in CHECKED)}.")
+        compared = []
+        for figure in (*CHECKED, *PENALTY):
+            if figure in ours:
+                values = [value(r, figure) for r in _trained(runs, reading, figure)]
+                if values or not acts_on(reading, arm_of(figure)):
+                    compared.append((figure, sum(values) / len(values) if values else ours[figure], len(values)))
+        rows = [(figure.arm, _named(figure), _shown(wanted(figure), figure), _shown(ours[figure], figure),
+                 _shown(mean, figure) if seeds else "the same", seeds or "", _judged(figure, mean, ours[figure]))
+                for figure, mean, seeds in compared]
+        near = [sum(abs(number - wanted(f)) <= margin(f) for f, number in pairs) for pairs in (
+            [(f, mean) for f, mean, _ in compared], [(f, ours[f]) for f, _, _ in compared])]
+        told += [f"### {str(reading).capitalize()}",
+                 f"{near[0]} of {len(compared)} figures within the margin; under the reading of the main table "
+                 f"{near[1]} of the same.",
+                 table(("arm", "figure", "published", "main table", "this reading", "seeds", ""), rows)]
     return "\n\n".join(told)
 
 
-def _trained(runs: Sequence[Record], reading: Reading, arm: str) -> list[Record]:
-    """The runs of an arm under a reading, or under another that trains this arm the same way."""
-    return [r for r in runs if r["run"]["arm"] == arm
+def _judged(figure: Figure, mean: float, main: float) -> str:
+    if abs(mean - wanted(figure)) <= margin(figure):
+        return "within the margin"
+    return "" if mean == main else "closer" if abs(mean - wanted(figure)) < abs(main - wanted(figure)) else "not closer"
+
+
+def _trained(runs: Sequence[Record], reading: Reading, figure: Figure) -> list[Record]:
+    """The runs of a figure's arm under a reading, or under another that trains this arm the same way."""
+    arm, penalty = arm_of(figure), float(figure.arm.partition("lambda")[2] or 0)
+    return [r for r in runs if r["run"]["arm"] == arm and float(r["run"].get("penalty", 0.0)) == penalty
             and effective(Reading(**r["run"]["reading"]), arm) == effective(reading, arm)]
 
 
@@ -221,8 +226,8 @@ def _missing(records: Sequence[Record], ours: Ours) -> str:
     longest = max((int(r["run"]["epochs"]) for r in records), default=0)
     for reading in candidates(records, ours, 3):
         full = [r for r in records if int(r["run"]["epochs"]) == longest]
-        lacking = [arm for arm in ("dfa", "frozen", "fa", "bp")
-                   if acts_on(reading, arm) and not _trained(full, reading, arm)]
+        lacking = [ARMS[arm] for arm in ("dfa-block", "frozen", "fa-block", "bp") if acts_on(reading, ARMS[arm])
+                   and not _trained(full, reading, next(f for f in JUDGED if f.arm == arm))]
         if lacking:
             told.append(f"full-length runs of {', '.join(lacking)} with '{reading}'")
     told.append("any reading at 100 epochs; further seeds of full-length readings")
