@@ -1,9 +1,13 @@
 """Settings of every test: neither how fast the machine is nor which test ran before says anything about a claim."""
 
 import gc
+import importlib.util
 import os
 import random
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,3 +37,15 @@ def _same_draws_in_any_order() -> None:
         numpy.random.seed(0)
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def python() -> Iterator[Any]:
+    """``python.run(["-m", "assay", ...])``: a process of its own that need not import torch first (``warm.py``)."""
+    found = importlib.util.spec_from_file_location("warm", Path(__file__).with_name("warm.py"))
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    warm = module.Warm()
+    yield warm
+    warm.stop()

@@ -6,10 +6,11 @@ default, any optuna URL for many machines), so that the same call goes on where 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,9 +170,10 @@ def tune(
     study.sampler = optuna.samplers.TPESampler(seed=derive(seed, name, done) % 2**32, n_startup_trials=min(8, trials))
     if not study.trials:
         study.enqueue_trial(starting_point(base, space))
-    study.optimize(
-        lambda trial: objective(trial, arm, base=base, space=space, view=view, seed=seed, device=device),
-        n_trials=max(0, trials - done))
+    with _one_thread():
+        study.optimize(
+            lambda trial: objective(trial, arm, base=base, space=space, view=view, seed=seed, device=device),
+            n_trials=max(0, trials - done))
     # A storage may hold more trials than were asked for; only so many count, or rules would not be treated alike.
     tried = tuple(Tried(t.number, dict(t.params), t.value) for t in study.trials if t.state.is_finished())[:trials]
     finished = [t for t in tried if t.validation is not None]
@@ -328,6 +330,22 @@ def tuning_run(tuned: Tuned) -> Run:
         "bench", f"Tuning {tuned.arm} on {tuned.task}", [finding], identity={"tuning": finding.name},
         command=tuned.command, config={"chosen": tuned.settings.as_record(), "importance": dict(tuned.importance)},
     )
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread, as in the cells of the benchmark: what is tuned is what is run, to the bit.
+
+    On a busy machine it is also much faster: threads that share a small product wait for each other by spinning.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _flags(flag: str, values: Mapping[str, Any] | None) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,13 +67,13 @@ def test_a_file_that_cannot_be_imported_says_why(folder: Path, name: str, says: 
         as_module_path(f"{name}:Net")
 
 
-def test_a_model_of_a_file_is_audited_at_a_shape_with_a_symmetry_spelt_out(folder: Path) -> None:
+def test_a_model_of_a_file_is_audited_at_a_shape_with_a_symmetry_spelt_out(folder: Path, python: Any) -> None:
     found = audit_symmetry.run("own_net_of_mine.py:Net", CLAIM, shape="1,1,6,6", inputs=4, transforms=3)
     assert found.verdict is Verdict.FAIL and found.issues[0].location
     script = found.issues[0].script
     assert "of_shape" in script and "spelt(" in script
     (folder / "again.py").write_text(script)
-    done = subprocess.run([sys.executable, "again.py"], capture_output=True, text=True, check=False)
+    done = python.run(["again.py"])
     assert "Error" not in done.stderr.replace("AssertionError", ""), done.stderr
 
 

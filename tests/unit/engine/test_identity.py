@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -206,3 +207,11 @@ def test_what_a_plugin_imports_of_its_own_travels_with_it(write: Write) -> None:
           idplugpack__in____init____dot__py="from assay.errors import AssayError")
     sent = set(identity.own_roots(["idplug"]))
     assert {"idplug", "idplug_helper", "idplugpack"} <= sent and not sent & {"assay", "numpy"}
+
+
+def test_packages_and_their_distributions_are_those_that_python_finds() -> None:
+    theirs, ours = importlib.metadata.packages_distributions(), identity._distributions()
+    assert len(ours) > 50 and {"numpy", "sklearn", "_pytest"} <= set(ours)
+    assert {top: sorted(names) for top, names in ours.items()} == {top: sorted(theirs[top]) for top in ours}
+    # Later versions of Python also name folders without Python code.
+    assert sys.version_info >= (3, 12) or set(theirs) == set(ours)

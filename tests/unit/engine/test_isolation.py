@@ -111,12 +111,13 @@ def test_a_template_stays_clean_and_warm(tmp_path: Path) -> None:
             while (outcome := worker.poll()) is None:
                 time.sleep(0.005)
             pids.append(outcome["record"]["pid"])
-            assert not outcome["heavy"]
+            assert not outcome["heavy"] and not worker.heavy
         assert len(set(pids)) == 3 and worker.pid not in pids
         worker.start(cell("uses_torch"))
         while (outcome := worker.poll()) is None:
             time.sleep(0.005)
         assert outcome["heavy"] and outcome["record"]["threads"] == 1
+        assert worker.heavy and worker.reusable, "the next such cell finds torch here"
     finally:
         worker.stop()
 

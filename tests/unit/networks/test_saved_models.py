@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,10 +51,9 @@ def test_a_copy_gives_the_same_answer_and_learns_the_same(name, way) -> None:
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
-def test_whole_models_saved_here_work_in_another_process(tmp_path: Path) -> None:
+def test_whole_models_saved_here_work_in_another_process(tmp_path: Path, python: Any) -> None:
     torch.save({name: (used(model, x), x) for name, (model, x) in MODELS.items()}, tmp_path / "models.pt")
-    done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path / "models.pt")], capture_output=True, text=True,
-                          check=False)  # fmt: skip
+    done = python.run(["-c", CHILD, str(tmp_path / "models.pt")])
     assert done.returncode == 0, done.stderr
     told = {line.split("|")[0]: [float(word) for word in line.split("|")[1:]] for line in done.stdout.splitlines()}
     assert list(told) == list(MODELS)

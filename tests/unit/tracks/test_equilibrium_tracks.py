@@ -241,13 +241,13 @@ def test_a_cell_of_track_22_compares_every_quantity() -> None:
 
 def test_kernels_of_track_22_are_judged_in_company_as_alone() -> None:
     body = golden_reference.GoldenReference()
-    arms = ("control: stale cache of the input", "deviations", "fast", "control: one sweep short", "eager")
+    arms = ("control: stale cache of the input", "deviations", "control: one sweep short", "eager")
     trials = [Trial(arm, 43, "smoke") for arm in arms]
     assert len({body.siblings(trial) for trial in trials}) == 1
     together = body.measure_together(trials)
-    for trial, record in list(zip(trials, together, strict=True))[1:4]:
+    for trial, record in list(zip(trials, together, strict=True))[1:3]:
         assert body.measure(trial) == record
-    assert [record["verdict"] for record in together] == ["FAIL", "PASS", "PASS", "FAIL", "PASS"]
+    assert [record["verdict"] for record in together] == ["FAIL", "PASS", "FAIL", "PASS"]
 
 
 @pytest.mark.slow

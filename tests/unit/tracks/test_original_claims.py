@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from assay.tracks.cost import memory as memory_claim
 from assay.tracks.dynamics import chains, divergence, healing
 from assay.tracks.gradient import estimators
 from assay.tracks.learning import characters, conv_parity, depth, forgetting, ranking
+from assay.tracks.shared import recipe
 
 PASS, FAIL, INCONCLUSIVE = Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE
 SEEDS = tuple(range(42, 52))
@@ -231,7 +233,16 @@ def test_a_network_that_hides_its_gradient_is_not_robust() -> None:
 
 @pytest.mark.filterwarnings("ignore::assay.rules.health.HealthWarning")  # some arms are meant not to rest
 @pytest.mark.parametrize("number", CLAIMS)
-def test_every_arm_of_a_tiny_training_gives_a_record_that_can_be_decided(number: int) -> None:
+def test_every_arm_of_a_tiny_training_gives_a_record_that_can_be_decided(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = recipe.learn
+
+    def on_five_batches(model: Any, task: Any, *rest: Any, **more: Any) -> Any:
+        few = type(task.train)(task.train.x[:160], task.train.y[:160])
+        return learn(model, replace(task, train=few), *rest, **more)
+
+    monkeypatch.setattr(recipe, "learn", on_five_batches)
     body = registry.find(number).body
     trials = {trial.arm: trial for trial in body.trials("smoke", (42,))}
     outcomes = [Outcome(trial, body.measure(trial)) for trial in list(trials.values())[:3]]

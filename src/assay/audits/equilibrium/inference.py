@@ -27,6 +27,7 @@ from assay.protocols import Rule
 from assay.results import Check, Control, Figure, Finding, Measurement, Series, Table, Verdict
 from assay.rules.backprop import Backprop
 from assay.rules.predictive_coding import PredictiveCoding
+from assay.solving.solution import Diverged
 from assay.stats import evidence_level
 
 CLAIM = "At the settings used, the update is that of predictive coding at rest, not backprop scaled layer by layer."
@@ -37,6 +38,10 @@ NEAR = 0.1
 STILL = 0.1
 """States that have at most this share of their way to go are at rest for what learning needs."""
 MOST_STEPS = 20_000
+OWN_RATES = (0.5, 0.125, 0.03125)
+"""Rates at which the audit looks for the rest, the next one where the last goes round in circles;"""
+SETTLES = 1e-6
+"""a state that still moves by less after all steps is slow, and a smaller rate would be slower."""
 LADDER = (1, 4, 16, 64, 256)
 """Multiples of the steps used at which what remains is measured, as long as they are"""
 LONGEST = 2000
@@ -90,8 +95,7 @@ def audit_inference(
     steps, rate = made.schedule(len(layers))
     if ends.residual > AT_REST:
         return Finding(subject=name, name="inference", title="Inference", claim=CLAIM, verdict=Verdict.INCONCLUSIVE,
-                       reason=f"inference finds no rest: after {MOST_STEPS} steps in float64 a state still moves by "
-                              f"{ends.residual:.2g}; use a smaller rate")
+                       reason=_restless(ends, fixed=made.form == "fixed"))
     stands = _stands(made, precise, inputs, y, ends=ends)
     ladder = _climb(made, precise, inputs, y, ends=ends, steps=steps)
     check = judge(stands, fixed=made.form == "fixed")
@@ -146,16 +150,34 @@ class _Ends:
 
 def _ends(rule: PredictiveCoding, model: nn.Module, x: Tensor, y: Tensor) -> _Ends:
     layers = layers_of(model, rule="predictive coding")
-    # States and errors have one equilibrium; over errors it is found sooner.
-    settled = rule if rule.form == "fixed" else replace(rule, form="errors", rate=None)
-    settled = settled.settled(tolerance=AT_REST, most=MOST_STEPS)
-    rest = _gradients(settled, model, x, y)
+    # States and errors have one equilibrium; over errors it is found sooner, at a rate of the audit's own.
+    settled, rest = rule, dict[str, Tensor]()
+    for rate in (rule.rate,) if rule.form == "fixed" else OWN_RATES:
+        settled = (rule if rule.form == "fixed" else replace(rule, form="errors", rate=rate)).settled(
+            tolerance=AT_REST, most=MOST_STEPS)
+        try:
+            rest = _gradients(settled, model, x, y)
+        except Diverged:
+            if rate == OWN_RATES[-1] or rule.form == "fixed":
+                raise
+            continue
+        if settled.last is None or len(layers) < 2 or settled.last.residual <= SETTLES:
+            break
     free = activities(layers, x)[:-1]
-    still = settled.infer(layers, free, y) if rule.form != "fixed" else []
     assert settled.last is not None  # it has just run
     residual = settled.last.residual if len(layers) > 1 else 0.0
+    still = settled.infer(layers, free, y) if rule.form != "fixed" and residual <= AT_REST else []
     return _Ends(tuple(rest), _gradients(Backprop(rule.loss), model, x, y), rest, free[1:], still, residual,
                  settled.last.steps)
+
+
+def _restless(ends: _Ends, *, fixed: bool) -> str:
+    """Why there is no rest to compare with, and what would help: only with fixed predictions the rate is the rule's."""
+    said = f"inference finds no rest: after {MOST_STEPS} steps in float64 a state still moves by {ends.residual:.2g}"
+    if fixed:
+        return f"{said}; use a smaller rate"
+    return (f"{said}, at rates of the audit's own (down to {OWN_RATES[-1]:g}), not yours; a smaller beta or smaller "
+            "weights bring the rest nearer to the feed-forward pass")
 
 
 def _gradients(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:

@@ -18,6 +18,10 @@ from assay.errors import InputError, expected
 from assay.probe import tree
 from assay.probe.copies import cast
 
+TESTED = 8
+"""Elements a representation is tested at."""
+SELF_TEST_BYTES = 4 << 20
+"""Copies of an input moved at once: of a large one, element after element."""
 Declared = Any
 """A Representation, or a tuple or dict of them in the shape of what they describe."""
 
@@ -99,24 +103,37 @@ def self_test(group: Group, rep: Representation, x: Tensor, where: str, generato
     The tolerance follows from float64: three actions, each a sum of at most ``size`` products. It catches a wrong test
     before a model is blamed; it cannot know whether a correct representation is the one the model has.
     """
-    count = 8
-    a, b = group.sample(count, generator), group.sample(count, generator)
+    a, b = group.sample(TESTED, generator), group.sample(TESTED, generator)
     rep.check(a, tuple(x.shape))
-    value = x.detach().cpu()
-    value = cast(value, torch.float64)
-    xs = value.expand(count, *value.shape).clone()
-    once, both = rep.act(a, rep.act(b, xs)), rep.act(group.compose(a, b), xs)
-    back = rep.act(group.inverse(a), rep.act(a, xs))
-    mask = rep.mask(group.compose(a, b), xs)
-    scale = max(_largest(once), _largest(xs), _largest(rep.act(a, xs)), 1e-300)
+    value = cast(x.detach().cpu(), torch.float64)
+    step = max(1, SELF_TEST_BYTES // max(1, value.numel() * value.element_size()))
+    parts = [_laws(group, rep, value, a[i : i + step], b[i : i + step]) for i in range(0, TESTED, step)]
+    identity, product, inverse, scale = (max(column) for column in zip(*parts, strict=True))
+    scale = max(scale, 1e-300)
     size = max([2, *(part.shape[-1] for part in a.parts.values() if part.ndim == 3)])
     return SelfTest(
         where=where,
-        identity=_distance(rep.act(group.identity(count), xs), xs, None) / scale,
-        product=_distance(once, both, mask) / scale,
-        inverse=_distance(back, xs, mask) / scale,
+        identity=identity / scale,
+        product=product / scale,
+        inverse=inverse / scale,
         tolerance=_conditioning(a) * 64 * size**2 * torch.finfo(torch.float64).eps,
         interpolated=rep.inexact(a) or rep.inexact(b),
+    )
+
+
+def _laws(
+    group: Group, rep: Representation, value: Tensor, a: Elements, b: Elements
+) -> tuple[float, float, float, float]:
+    """How far the laws are off at some elements, and how large the tensors get."""
+    xs = value.expand(a.count, *value.shape).clone()
+    moved, together = rep.act(a, xs), group.compose(a, b)
+    mask = rep.mask(together, xs)
+    once = rep.act(a, rep.act(b, xs))
+    return (
+        _distance(rep.act(group.identity(a.count), xs), xs, None),
+        _distance(once, rep.act(together, xs), mask),
+        _distance(rep.act(group.inverse(a), moved), xs, mask),
+        max(_largest(once), _largest(xs), _largest(moved)),
     )
 
 

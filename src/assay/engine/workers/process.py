@@ -150,6 +150,7 @@ class WorkerProcess:
         if not fits or "foreign" in reply:
             self._end()
             return self._outcome("ForeignReply", "the worker's reply was not that of this cell; it was not used")
+        self.heavy = reply.get("heavy", self.heavy)  # a template learns from its cells
         if "died" in reply:
             return {**self._dead(reply["died"]), "heavy": reply["heavy"]}
         self.cell = None

@@ -30,7 +30,7 @@ from assay.environment import of_cell
 CLEAN = ("assay", "torch", "numpy", "scipy", "sklearn", "pydantic", "safetensors", "gymnasium", "joblib", "sympy")
 """Packages that a template may import for its children."""
 HEAVY = ("torch", "sklearn", "gymnasium")
-"""Those that make forking dear: only templates for cells that use them import them."""
+"""Those that make forking dear: only a template one of whose cells used them imports them, and is a heavy one then."""
 COLD = "_ASSAY_COLD_TEMPLATE"
 """Set in a template that must not import ahead, because an import left a thread behind."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -99,12 +99,11 @@ class _Template:
         if message is None:
             message = {"key": job["key"], "nonce": job["nonce"], "foreign": reply.decode(errors="replace")[:200]}
         loaded = message.pop("loaded", [])
-        message["heavy"] = self._heavy or any(name in HEAVY for name in loaded)
+        message["heavy"] = self._heavy = self._heavy or any(name in HEAVY for name in loaded)
         with contextlib.suppress(OSError):
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         self._clean(child if status is None else None)
-        if self._heavy or not message["heavy"]:
-            self._import(loaded)
+        self._import(loaded)
 
     def _await(self, reader: int, child: int) -> tuple[bytes, int | None]:
         """The reply of a child, and its exit status if it ended before it had replied."""

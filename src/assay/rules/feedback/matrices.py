@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -37,19 +36,18 @@ class Matrices:
         values = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
         return values.to(device=like.device, dtype=like.dtype)
 
-    @contextmanager
-    def learning(self, weights: Mapping[str, nn.Parameter], used: Collection[str]) -> Iterator[None]:
-        """Inside, one backward pass runs; each matrix named in ``used`` then takes the whole gradient of its weight.
+    def learn(self, loss: Tensor, weights: Mapping[str, nn.Parameter], used: Collection[str]) -> None:
+        """Runs the backward pass of ``loss``; each matrix then in ``used`` takes the whole gradient of its weight.
 
         The whole one, also of a weight that is used a second time without feedback (tied to an embedding): only equal
         steps bring a weight and its matrix together.
         """
-        before = {name: weight.grad for name, weight in weights.items() if weight.grad is not None}
+        before = {name: gradient for name, weight in weights.items() if (gradient := weight.grad) is not None}
         for name in before:
             weights[name].grad = None
         try:
-            yield
-            for name in sorted(used):
+            loss.backward()  # type: ignore[no-untyped-call]
+            for name in used:
                 _add(self.tensors[name], weights[name].grad)
         finally:
             for name, gradient in before.items():
@@ -78,5 +76,9 @@ def _add(matrix: Tensor, gradient: Tensor | None) -> None:
     """Adds to ``matrix.grad``, as a backward pass would."""
     if gradient is None:
         return
-    new = gradient.to(device=matrix.device, dtype=matrix.dtype, copy=True)
-    matrix.grad = new if matrix.grad is None else matrix.grad.add_(new)
+    same = gradient.dtype is matrix.dtype and gradient.device == matrix.device
+    before = matrix.grad
+    if before is not None:
+        before.add_(gradient if same else gradient.to(matrix))
+    else:
+        matrix.grad = gradient.clone() if same else gradient.to(matrix)

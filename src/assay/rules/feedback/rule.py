@@ -119,7 +119,9 @@ class FeedbackAlignment:
             loss = self.loss(logits, y)
             if not math.isfinite(loss.item()):
                 check_finite(x)
-            with self.matrices.learning(known.parameters, routes.usage.sent) if self.matrices.learned else NOTHING:
+            if self.matrices.learned:
+                self.matrices.learn(loss, known.parameters, routes.usage.sent)
+            else:
                 loss.backward()  # type: ignore[no-untyped-call]
         if self._sent is not None and not routes.usage.sent >= self._sent:
             self._known = None  # the model does something else now: look again before the next step
@@ -142,6 +144,8 @@ class FeedbackAlignment:
         """
         if self.level == "block":
             raise InputError("a block-level rule replaces the stream's gradient; see rule.discovered")
+        check_batch(x, x)
+        check_finite(x)
         self._survey = None
         return self._look_around(model, x)[1].coverage
 

@@ -22,9 +22,9 @@ from assay.probe.copies import everything_learning
 from assay.probe.samples import other_first_sample
 from assay.rules.feedback.coverage import Coverage, WeightCoverage
 from assay.rules.feedback.graph import Carrier, Graph
-from assay.rules.feedback.hidden import changed, find_fixed, find_hidden
+from assay.rules.feedback.hidden import find_fixed, find_hidden
 from assay.rules.feedback.layers import Operation, Route, run_direct, run_with_matrix
-from assay.rules.feedback.nodes import children, kind, opaque
+from assay.rules.feedback.nodes import changed, children, kind, opaque
 from assay.rules.feedback.places import Place, feedback_layers, select
 from assay.rules.feedback.weights import WeightNames
 
@@ -149,10 +149,12 @@ def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
                        else _use(node, name, mine, below=below, sends=bool(inputs)) if inputs or looks_up
                        else _answer(name, False))
                 uses.setdefault(name, []).append(use)
+    exchanged = {name for node in graph.nodes for carrier in graph.carriers(node) if carrier.exchanged
+                 for name in carrier.weights}
     rows = []
     for name, parameter in (known.parameters | graph.unregistered).items():
         found = sorted(uses.get(name, []), key=lambda use: ORDER.index(use.status))
-        if parameter.ndim > 1 or (found and not found[0].reached):
+        if parameter.ndim > 1 or name in exchanged or (found and not found[0].reached):
             rows.append(found[0] if found else WeightCoverage(name, "not used", True, "the output does not depend "
                                                                                        "on it"))
     return rows

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,8 +20,9 @@ from assay.studies.reproduce.cifar import load
 from assay.studies.reproduce.methods import Setting, train
 from assay.studies.reproduce.published import PublishedNumber
 from assay.studies.reproduce.reading_runs import ReadingRun, backward, draw_feedback, make_model, train_reading
-from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of
-from assay.studies.reproduce.search import run_name, run_search, screen_plan
+from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of, parse_reading
+from assay.studies.reproduce.search import full_plan, recorded, run_name, run_search, screen_plan
+from assay.studies.reproduce.search_check import by_accuracy, one_by_one
 from assay.studies.reproduce.search_effects import JUDGED, chance, effects, explanations, spurious, wanted
 from assay.studies.reproduce.search_page import our_figures, read_records, render
 
@@ -37,15 +39,16 @@ def test_every_choice_takes_each_level_half_the_time_and_any_two_are_balanced() 
     assert set(OTHER) == set(vars(Reading()))
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.01])
 @pytest.mark.parametrize("arm", ["fa", "dfa"])
-def test_the_trainer_by_hand_gives_the_gradient_of_the_library_rule(arm: str) -> None:
-    run = ReadingRun(arm=arm, reading=Reading(), seed=3, **SMALL)
+def test_the_trainer_by_hand_gives_the_gradient_of_the_library_rule(arm: str, penalty: float) -> None:
+    run = ReadingRun(arm=arm, reading=Reading(), seed=3, penalty=penalty, **SMALL)
     model, feedback = make_model(run), draw_feedback(run)
     x, y = torch.randn(6, 3, 32, 32), torch.arange(6)
     backward(run, model, feedback, x, y)
     by_hand = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
-    rule = FeedbackAlignment(model, kind=arm, level="block", seed=0)
+    rule = FeedbackAlignment(model, kind=arm, level="block", seed=0, penalty=penalty)
     rule.load_state_dict({f"stream.{level}": matrix for level, matrix in enumerate(feedback)
                           if arm == "dfa" or level < run.depth})
     rule.backward(model, x, y)
@@ -64,10 +67,20 @@ def test_every_choice_changes_some_run(tiny_cifar: Path, choice: str) -> None:
     assert changed
 
 
-def test_the_search_continues_and_names_what_is_missing(tiny_cifar: Path, tmp_path: Path) -> None:
+def test_the_search_continues_and_names_what_is_missing(
+    tiny_cifar: Path, tmp_path: Path, in_process: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[Any] = []
+
+    def executor(workers: int) -> Any:
+        began.append(in_process())
+        return began[-1]
+
+    monkeypatch.setattr("assay.studies.reproduce.search.LocalExecutor", executor)
     runs = [ReadingRun(arm="frozen", reading=Reading(), **SMALL), ReadingRun(arm="dfa", reading=Reading(), **SMALL)]
     for _ in range(2):
         assert run_search(runs, store=tmp_path / "cells", records=tmp_path / "records", data=str(tiny_cifar)) == 0
+    assert [len(each.ran) for each in began] == [2, 0], "what is done is not done again"
     files = sorted((tmp_path / "records").iterdir())
     assert [file.stem for file in files] == sorted(run_name(run) for run in runs)
     page = render([json.loads(file.read_text()) for file in files], "records", {})
@@ -101,6 +114,63 @@ def test_the_reading_that_made_the_figures_is_found_and_is_not_chance() -> None:
     assert effects(records, JUDGED[0])["pixels"] == pytest.approx(-0.05)
     assert spurious(records, JUDGED[0]) == pytest.approx(0, abs=1e-9)
     assert chance(records, ours) < 0.05
+
+
+def test_held_out_figures_are_foretold_by_one_reading_and_not_by_many() -> None:
+    """Planted: one reading behind all figures. Healthy: every figure has a choice of its own, and foretells nothing."""
+    truth = from_levels([name in ("schedule", "pixels") for name in CHOICES])
+    ours = {figure: wanted(figure) + (2.0 if figure.logarithmic else 0.1) for figure in JUDGED}
+    found = one_by_one(made_up(truth, ours), ours)
+    assert found is not None and found.left < 1e-6 and found.by_chance < 0.05
+    assert all(held.reading == truth and held.foretold == pytest.approx(held.published) for held in found.figures)
+    choices = {figure: CHOICES[7 + i % 8] for i, figure in enumerate(JUDGED)}  # those that can act on every arm
+    apart = [record for figure in JUDGED for record in made_up(
+        from_levels([name == choices[figure] for name in CHOICES]), ours)]
+    merged = []
+    for arm in ("bp", "frozen", "fa", "dfa"):
+        mine = [(i, f) for i, f in enumerate(JUDGED) if f.arm.removesuffix("-block") == arm]
+        for number, reading in enumerate(design()):
+            rows = {f.quantity: [r for r in apart[64 * i : 64 * i + 64] if r["run"]["arm"] == arm][number]
+                    for i, f in mine}
+            whole = dict(next(iter(rows.values())))
+            for name, key in (("accuracy", "accuracy"), ("|h_L|", "norms"), ("|g_L|", "gradient"),
+                              ("largest growth", "growth")):
+                if name in rows:
+                    whole[key] = rows[name][key]
+            assert whole["run"]["reading"] == vars(reading)
+            merged.append(whole)
+    found = one_by_one(merged, ours)
+    assert found is not None and found.left > 0.9 and found.by_chance > 0.05
+    assert by_accuracy(merged, ours).left > 0.9
+
+
+def test_a_recorded_run_is_not_trained_again_and_idle_arms_are_not_planned(tmp_path: Path) -> None:
+    run = ReadingRun(arm="dfa", reading=Reading(), **SMALL)
+    assert not recorded(run, tmp_path)
+    (tmp_path / f"{run_name(run)}.json").write_text(json.dumps({"run": asdict(run)}))
+    assert recorded(run, tmp_path) and not recorded(replace(run, width=32), tmp_path)
+    planned = full_plan([Reading(length="unit"), Reading(schedule="constant")], epochs=30, seeds=[42])
+    assert [p.arm for p in planned if p.reading.length == "unit"] == ["dfa", "fa"]
+    assert len([p for p in planned if p.reading.schedule == "constant"]) == 4
+    with pytest.raises(InputError, match="'as it comes' or 'unit'"):
+        parse_reading("length: long")
+    with pytest.raises(InputError, match="choice"):
+        parse_reading("lenght: unit")
+
+
+def test_an_arm_that_a_reading_does_not_touch_counts_as_the_same(tiny_cifar: Path) -> None:
+    """The frozen baseline under another length of its signal, which it has not, is trained to the same bits."""
+    data = load(str(tiny_cifar))
+    one, two = (train_reading(ReadingRun(arm="frozen", reading=reading, **SMALL), data)
+                for reading in (Reading(), Reading(length="unit", cut="nowhere")))
+    assert one["norms"] == two["norms"] and one["accuracy"] == two["accuracy"]
+    ours = dict.fromkeys(JUDGED, 0.5)
+    record = {"run": {"arm": "dfa", "reading": vars(Reading(length="unit")), "seed": 42, "epochs": 30},
+              "cpu_seconds": 1.0, "accuracy": 0.306, "norms": [4e8], "gradient": 4e-9, "growth": [1.9e3]}
+    page = render([*made_up(Reading(length="unit"), ours), record], "records", ours)
+    assert "### Length: unit" in page and "| frozen | accuracy | 0.349 | 0.500 | the same |" in page
+    assert "| dfa-block | accuracy | 0.306 | 0.500 | 0.306 | 1 | within the margin |" in page
+    assert "4 of 8 figures within the margin; under the reading of the main table 0 of the same" in page
 
 
 def test_the_committed_page_is_what_the_committed_records_render_to() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -123,11 +122,11 @@ def test_a_symmetry_audit_is_made_again_with_every_option(app: typer.Typer, tmp_
     )
 
 
-def test_the_script_of_an_issue_runs_as_it_is(app: typer.Typer, tmp_path: Path) -> None:
+def test_the_script_of_an_issue_runs_as_it_is(app: typer.Typer, tmp_path: Path, python: Any) -> None:
     (tmp_path / "bent_subject.py").write_text(TURNED + "bent = torch.nn.Sequential(torch.nn.Tanh())\n")
     finding = run_symmetry("bent_subject:bent", "bent_subject:spec", sample="bent_subject:points")
     (tmp_path / "again.py").write_text(finding.issues[0].script)
-    done = subprocess.run([sys.executable, "again.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python.run(["again.py"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("FAIL the first module that breaks rotation is '0' (Tanh)")
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from assay import audit_inference
+from assay.audits.equilibrium import inference
 from assay.errors import InputError
 from assay.results import Verdict
 from assay.rules import PredictiveCoding
@@ -71,3 +72,26 @@ def test_the_model_is_left_as_it_was(subject):
     audit_inference(*subject, rule=PredictiveCoding(steps=2))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_rest_is_looked_for_at_smaller_rates_of_the_audits_own():
+    """With weights four times as large inference over errors goes round in circles at its usual rate."""
+    generator = torch_generator(1, "inference")
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(8 * (torch.rand(parameter.shape, generator=generator) - 0.5) / parameter.shape[-1] ** 0.5)
+    x, y = torch.linspace(-1, 1, 24).reshape(6, 4), torch.arange(6) % 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inference, "MOST_STEPS", 3000)
+        assert audit_inference(model, x, y, rule=PredictiveCoding(steps=5, rate=0.001)).verdict is Verdict.FAIL
+        patch.setattr(inference, "OWN_RATES", inference.OWN_RATES[:1])
+        assert "no rest" in audit_inference(model, x, y, rule=PredictiveCoding(steps=5, rate=0.001)).reason
+
+
+@pytest.mark.parametrize(("form", "advice"), [("states", "not yours; a smaller beta"), ("fixed", "use a smaller rate")])
+def test_without_rest_the_advice_is_one_that_can_be_followed(subject, form, advice):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inference, "MOST_STEPS", 1)
+        finding = audit_inference(*subject, rule=PredictiveCoding(form, rate=0.1))
+    assert finding.verdict is Verdict.INCONCLUSIVE and advice in finding.reason

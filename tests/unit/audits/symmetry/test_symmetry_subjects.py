@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from assay import symmetry as sym
+from assay.audits.symmetry.representations.images import Image
 from assay.results import Verdict
 
 FAST = {"inputs": 6, "transforms": 5}
@@ -167,3 +168,22 @@ def test_a_call_of_ones_own_is_used():
     x = torch.randn(8, 5, 3)
     assert sym.audit_symmetry(Odd(), x, spec, call=lambda m, v: m(v, flag=True), **FAST).passed
     assert sym.audit_symmetry(Odd(), x, spec, call=lambda m, v: m(v, flag=False), **FAST).verdict is Verdict.FAIL
+
+
+def test_a_large_input_is_moved_by_few_elements_at_a_time(monkeypatch):
+    moved = []
+    act = Image.act
+
+    def seen(self, elements, x):
+        moved.append(x.numel() * x.element_size())
+        return act(self, elements, x)
+
+    monkeypatch.setattr(Image, "act", seen)
+    spec = sym.Symmetry(sym.shifts(), inputs=sym.image(-2, -1), outputs=sym.image(-2, -1))
+    x = torch.randn(2, 3, 256, 256)  # 3 MB in float64
+    skip = ["sizes", "localise", "gradients", "differences", "jitter", "train-mode", "training"]
+    assert sym.audit_symmetry(nn.Tanh(), x, spec, transforms=16, skip=skip).verdict is Verdict.PARTIAL
+    assert max(moved) <= 8 << 20, f"{max(moved) >> 20} MB at once"
+    moved.clear()
+    assert sym.audit_symmetry(nn.Tanh(), x[..., :8, :8], spec, transforms=16, skip=skip).verdict is Verdict.PARTIAL
+    assert max(moved) >= 16 * 2 * 3 * 64 * 8  # a small one by all of them together

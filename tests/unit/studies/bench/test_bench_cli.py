@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -29,7 +30,10 @@ def call(*args: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_bench_takes_several_rules_after_one_flag_and_leaves_a_report(tmp_path: Path) -> None:
+def test_bench_takes_several_rules_after_one_flag_and_leaves_a_report(
+    tmp_path: Path, here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.engine.choose_executor", lambda *_, **__: here)
     code, text = call("bench", "blobs", "--rules", "eqprop", "dfa", "--seeds", "1", *SMALL, "--workers", "1",
                       "--out", str(tmp_path / "run"))
     run = load_run(tmp_path / "run")

@@ -154,3 +154,21 @@ def test_a_search_in_which_every_trial_raises_says_so(
     monkeypatch.setattr("assay.studies.tune.objective", broken)
     with pytest.raises(AssayError, match="no such luck"):
         search(tmp_path, trials=1)
+
+
+def test_trials_run_on_one_thread_and_give_the_others_back(
+    small: list[tasks.ArrayTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from assay.studies import tune as module
+
+    seen: list[int] = []
+    monkeypatch.setattr(module, "objective", lambda *_, **__: float(seen.append(torch.get_num_threads()) or 0.5))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        search(tmp_path, trials=1)
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
