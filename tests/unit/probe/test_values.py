@@ -245,3 +245,31 @@ def test_memory_is_planned_by_the_largest_and_by_all_activations_of_a_row() -> N
     """Per row: 5 and then 2 numbers of four bytes; all of them again in float64, the model's own output included."""
     probe = prepare_probe(nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)), torch.ones(4, 3), seed=0, inputs=4)
     assert probe.row_bytes == 5 * 4 and probe.trace_bytes == 8 * (5 + 2 + 2)
+
+
+class Scaled(nn.Module):
+    """Takes a number and a word beside its batch."""
+
+    def forward(self, word: str, scale: Tensor, x: Tensor) -> Tensor:
+        return scale * x if word == "times" else x
+
+
+def test_rows_are_counted_by_the_first_tensor_that_has_an_axis() -> None:
+    probe = prepare_probe(Scaled(), ("times", torch.tensor(2.0), torch.ones(4, 3)), seed=0, inputs=4)
+    assert probe.rows_of(probe.cases[0]) == 4 and float(probe.base(0, "low")[0].sum()) == 24
+
+
+def test_a_model_that_runs_in_float64_only_is_run_in_float64_alone() -> None:
+    class OnlyDouble(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 2).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.dtype != torch.float64:
+                raise TypeError("double only")
+            return self.layer(x)
+
+    probe = prepare_probe(OnlyDouble(), torch.ones(2, 3, dtype=torch.float64), seed=0, inputs=2)
+    assert probe.low_dtype == torch.float64 and probe.high is None and not probe.needs_grad
+    assert "double only" in probe.high_problem and probe.precisions == ("low",)
