@@ -51,9 +51,9 @@ def test_a_look_with_nothing_left_to_spend_decides_nothing() -> None:
 
 
 def test_power_inside_a_region_is_that_of_half_its_width_about_its_middle() -> None:
-    values = [0.9, 1.1, 1.0, 1.2]
-    expected = power(3.0, deviation(values), 4, gap=0.25, alpha=0.05)
-    assert _student(values, -2.0, 4.0, truth=1.25, level=0.05) == pytest.approx(expected)
+    values = [-2.0, 4.0, 0.0, 3.0]
+    expected = power(6.0, deviation(values), 4, gap=0.25, alpha=0.05)
+    assert _student(values, -5.0, 7.0, truth=1.25, level=0.05) == pytest.approx(expected)
     one_sided = power(0.5, deviation(values), 4, alpha=0.05, sides="one")
     assert _student(values, 0.5, math.inf, truth=1.0, level=0.05) == pytest.approx(one_sided)
     assert _student(values, -math.inf, 1.5, truth=1.0, level=0.05) == pytest.approx(one_sided)
