@@ -213,6 +213,7 @@ def test_taps_show_the_stream_in_order_and_what_they_return_takes_its_place() ->
     assert torch.equal(model(x), model[3](seen[2][1])), "and the hooks are gone"
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_stream_is_cut_only_where_every_parameter_still_learns() -> None:
     model = nn.Sequential(nn.Linear(4, 6), Plain(), Plain(), nn.BatchNorm1d(6), nn.Linear(6, 3))
     x = data(5, 4)
