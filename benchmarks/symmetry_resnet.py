@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/symmetry_resnet.py
 
 A ResNet-18 as it is usually written, untrained, four images of 64 x 64: not invariant to shifts (it has strides) nor to
-quarter turns and reflections, so that everything is looked for. CPU seconds of one thread.
+quarter turns and reflections, so that everything is looked for; and equivariant to the order of the images, so that
+nothing is found and every condition is tried. CPU seconds of one thread.
 """
 
 from __future__ import annotations
@@ -62,19 +63,28 @@ def main() -> None:
                 model(x)
                 model(x.roll(step, -1))
 
-    print(f"loop of 100 transformations: {seconds(loop):.1f} s")
-    for group in (sym.Shifts(2), sym.D(4)):
-        spec = sym.Symmetry(group, inputs=sym.image(-2, -1), outputs=sym.invariant())
+    whole = seconds(loop)
+    print(f"loop of 100 transformations: {whole:.1f} s")
+    images = {"inputs": sym.image(-2, -1), "outputs": sym.invariant()}
+    order = sym.Symmetry(sym.S(), inputs=sym.permuted(0), outputs=sym.permuted(0), batch=None)
+    claims = [(sym.Symmetry(group, **images), True) for group in (sym.Shifts(2), sym.D(4))]
+    for spec, broken in [*claims, (order, False)]:
 
-        def asserted(spec: sym.Symmetry = spec) -> None:
+        def asserted(spec: sym.Symmetry = spec, broken: bool = broken) -> None:
             try:
                 sym.assert_equivariant(model, x, spec)
             except AssertionError:
-                return
-            raise SystemExit("a broken model passed")
+                if not broken:
+                    raise
+            else:
+                if broken:
+                    raise SystemExit("a broken model passed")
 
         audit = seconds(lambda spec=spec: audit_symmetry(model, x, spec))  # type: ignore[misc]
-        print(f"{group.name}: audit {audit:.1f} s, assert_equivariant {seconds(asserted):.1f} s")
+        once = seconds(asserted)
+        kind = "broken" if broken else "holds"
+        print(f"{spec.group.name} ({kind}): audit {audit:.1f} s, assert_equivariant {once:.1f} s, "
+              f"{once / whole:.2f} of the loop", flush=True)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ _HOMES = {
     "audits.symmetry.versus": ("against",),
     "audits.symmetry.molecule": ("molecule", "guess"),
     "audits.symmetry.logger": ("EquivarianceLogger",),
-    "audits.symmetry.present.template": ("seed_template",),
+    "audits.symmetry.present.template": ("original_template",),
 }
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 _ALIASES = {
@@ -65,6 +65,7 @@ _ALIASES = {
     "test_layer_equivariance": "audit_equivariance",
     "test_gradient_equivariance": "audit_equivariance",
     "audit_all_layers": "audit_symmetry",
+    "seed_template": "original_template",  # its name until 0.1; goes in the next release
 }
 
 __all__ = [*_WHERE, *_ALIASES]
@@ -110,7 +111,7 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.logger import EquivarianceLogger as EquivarianceLogger
     from assay.audits.symmetry.molecule import guess as guess
     from assay.audits.symmetry.molecule import molecule as molecule
-    from assay.audits.symmetry.present.template import seed_template as seed_template
+    from assay.audits.symmetry.present.template import original_template as original_template
     from assay.audits.symmetry.quick import assert_equivariant as assert_equivariant
     from assay.audits.symmetry.quick import audit_equivariance as audit_equivariance
     from assay.audits.symmetry.quick import audit_images as audit_images

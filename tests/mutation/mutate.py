@@ -6,14 +6,13 @@
 Results go to build/mutate/results.jsonl, one line each, keyed by the change and the source it was made in: the same
 command goes on, an edited file is tried again, and so is a survivor when the tests of its room are others. Every try is
 a fork of one process that has imported torch and pytest, and nothing of the package. A change is shown to those tests
-that run its line, quickest first, and to all tests of its room if these do not notice.
+that run its line, quickest first, and in a second round to all tests of its room if these did not notice.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,9 @@ PACKAGE = ROOT / "src" / "assay"
 WORK = ROOT / "build" / "mutate"
 ROOMS = {
     "stats": ("tests/unit/stats", "tests/properties"),
+    "probe": ("tests/unit/probe",),
     "rules": ("tests/unit/rules", "tests/unit/learning"),
     "engine": ("tests/unit/engine",),
-    "probe": ("tests/unit/probe",),
 }
 """Tests that must notice a change of a room, besides those of changes that once survived."""
 ALWAYS = "tests/unit/test_once_survived.py"
@@ -56,17 +56,25 @@ def main() -> int:
     done = {row["id"]: row for row in recorded()}
     ends = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     _warm()
-    open_ = [one for one in chosen if not _settled(done.get(identity(one.path, one.index)), one.room)]
-    maps = {room: touched(place, room, options.timeout) for room in sorted({one.room for one in open_})}
-    for number, one in enumerate(open_, 1):
-        if time.monotonic() > ends:
-            break
-        row = {"id": identity(one.path, one.index), "change": one.told, "tests": tests_hash(one.room),
-               "killed": killed(place, one, maps[one.room], options.timeout)}  # fmt: skip
-        done[row["id"]] = row
-        with (WORK / "results.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        print(f"{number}/{len(open_)} {'killed' if row['killed'] else 'SURVIVED'} {one.told}", flush=True)
+    waiting = [one for one in chosen if not _settled(done.get(identity(one.path, one.index)), one.room)]
+    waiting.sort(key=lambda one: list(ROOMS).index(one.room))
+    maps: dict[str, dict[str, Any]] = {}
+    # First everything before the tests that run its line; then what they missed before all tests of the room, which
+    # takes minutes each. Stopped in between, the rate told is a lower bound.
+    for thorough in (False, True):
+        for number, one in enumerate(waiting, 1):
+            if one.room not in maps and time.monotonic() < ends:
+                maps[one.room] = touched(place, one.room, options.timeout)
+            key, tests = identity(one.path, one.index), _tests(one.room)
+            tests = tests if thorough else near(one, maps.get(one.room, {}))
+            row, shown = done.get(key), ("" if thorough else "near ") + tests_hash(one.room)
+            if time.monotonic() > ends or not tests or _settled(row, one.room) or (row and row["tests"] == shown):
+                continue
+            row = {"id": key, "change": one.told, "tests": shown, "killed": killed(place, one, tests, options.timeout)}
+            done[key] = row
+            with (WORK / "results.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{number}/{len(waiting)} {'killed' if row['killed'] else 'SURVIVED'} {one.told}", flush=True)
     rows = [done[key] for one in chosen if (key := identity(one.path, one.index)) in done]
     survivors = [row["change"] for row in rows if not row["killed"]]
     rate = 1 - len(survivors) / max(1, len(rows))
@@ -97,22 +105,25 @@ def sample(rooms: list[str], size: int, seed: int) -> list[Change]:
         for path in sorted((PACKAGE / room).rglob("*.py")):
             changes = enumerate(changes_of(ast.parse(path.read_text(encoding="utf-8"))))
             everything += [Change(path, index, lines, f"{path.relative_to(PACKAGE)}:{lines[0]}: {told}")
-                           for index, (_, lines, told) in changes]  # fmt: skip
+                           for index, (_, _, lines, told) in changes]  # fmt: skip
     return random.Random(seed).sample(everything, min(size, len(everything)))
 
 
-def changes_of(tree: ast.Module) -> Iterator[tuple[ast.Module, range, str]]:
-    """The tree with one thing changed, its lines and the change in words, for every thing that can be changed."""
+def changes_of(tree: ast.Module) -> Iterator[tuple[int, Callable[[Any], object], range, str]]:
+    """The number of a node in the tree, what changes it, its lines and the change in words, for all that can change."""
     silent = {id(node) for one in ast.walk(tree) for node in _silent(one)}
-    nodes = list(ast.walk(tree))
-    for index, node in enumerate(nodes):
-        if id(node) in silent or not hasattr(node, "lineno"):
-            continue
-        for variant, told in _variants(node):
-            twin = copy.deepcopy(tree)
-            target = list(ast.walk(twin))[index]
-            variant(target)
-            yield ast.fix_missing_locations(twin), _lines(node), told
+    for index, node in enumerate(ast.walk(tree)):
+        if id(node) not in silent and hasattr(node, "lineno"):
+            for variant, told in _variants(node):
+                yield index, variant, _lines(node), told
+
+
+def changed(source: str, number: int) -> str:
+    """The source with its change of this number made."""
+    tree = ast.parse(source)
+    index, variant, _, _ = next(islice(changes_of(tree), number, None))
+    variant(next(islice(ast.walk(tree), index, None)))
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def _lines(node: ast.AST) -> range:
@@ -176,17 +187,20 @@ def prepare() -> Path:
     return place
 
 
-def killed(place: Path, change: Change, found: dict[str, Any], timeout: float) -> bool:
-    """Whether the tests of the room fail, or never end, with this one change."""
+def killed(place: Path, change: Change, tests: list[str], timeout: float) -> bool:
+    """Whether these tests fail, or never end, with this one change."""
     file = place / change.path.relative_to(ROOT)
     before = file.read_text(encoding="utf-8")
-    changed = next(tree for number, (tree, _, _) in enumerate(changes_of(ast.parse(before))) if number == change.index)
-    file.write_text(ast.unparse(changed), encoding="utf-8")
-    near = tests_of(found, str(change.path.relative_to(PACKAGE / change.room)), change.lines)
+    file.write_text(changed(before, change.index), encoding="utf-8")
     try:
-        return (bool(near) and _tests_fail(place, near, timeout)) or _tests_fail(place, _tests(change.room), timeout)
+        return _tests_fail(place, tests, timeout)
     finally:
         file.write_text(before, encoding="utf-8")
+
+
+def near(change: Change, found: dict[str, Any]) -> list[str]:
+    """The tests that run the line of a change."""
+    return tests_of(found, str(change.path.relative_to(PACKAGE / change.room)), change.lines)
 
 
 def touched(place: Path, room: str, timeout: float) -> dict[str, Any]:
@@ -194,9 +208,9 @@ def touched(place: Path, room: str, timeout: float) -> dict[str, Any]:
     sources = b"".join(path.read_bytes() for path in sorted((PACKAGE / room).rglob("*.py")))
     file = WORK / f"touched-{room}-{tests_hash(room)}-{hashlib.sha256(sources).hexdigest()[:12]}.json"
     if not file.exists():
-        if _tests_fail(place, _tests(room), timeout):
+        watched = (place / "src" / "assay" / room, file)
+        if _tests_fail(place, _tests(room), 5 * timeout, watched) and _tests_fail(place, _tests(room), timeout):
             raise SystemExit(f"the tests of {room} fail without any change: nothing can be told from them")
-        _tests_fail(place, _tests(room), 5 * timeout, watched=(place / "src" / "assay" / room, file))
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
@@ -249,7 +263,7 @@ def _run_tests(place: Path, tests: list[str], watched: tuple[Path, Path] | None)
             code = int(pytest.main(["-x", *options, *there]))
         else:
             recorder = Recorder(watched[0])
-            pytest.main([*options, *there], plugins=[recorder])
+            code = int(pytest.main([*options, *there], plugins=[recorder]))
             watched[1].write_text(json.dumps(recorder.record()), encoding="utf-8")
     finally:
         os._exit(code)

@@ -36,6 +36,8 @@ ENVIRONMENTS = {
     "escnn": [["--no-deps", "escnn==1.0.11"], ["lie-learn", "joblib", "pymanopt", "autograd"]],
 }
 """What pip is asked for, one call after the other."""
+SETTINGS = {"mace": {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}}
+"""e3nn 0.4.4 loads its constants in a way that torch refuses since 2.6; MACE allows it in the same words."""
 
 
 def main() -> int:
@@ -80,7 +82,7 @@ def make(name: str) -> str:
 def tested(name: str) -> str:
     """The last line of pytest, run on the tests marked `subjects` in the environment."""
     command = [PLACE / name / "bin" / "python", "-m", "pytest", "-m", "subjects", "tests/subjects", "-rs"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, **SETTINGS.get(name, {}), "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     print(done.stdout if done.returncode else "", end="")
     return re.sub(r"[=\s]+$|^[=\s]+", "", done.stdout.strip().splitlines()[-1]) if done.stdout else done.stderr

@@ -60,6 +60,30 @@ def test_escnn() -> None:
     assert planted.verdict is Verdict.FAIL and planted.issues[0].location == "plain"
 
 
+class Unsteered(nn.Module):
+    """An ordinary convolution between two steerable ones, handed geometric tensors."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind, self.conv = kind, nn.Conv2d(kind.size, kind.size, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        return type(x)(self.conv(x.tensor), self.kind)
+
+
+def test_escnn_modules_that_hand_on_geometric_tensors_are_seen() -> None:
+    spec = sym.Symmetry(sym.C(4), inputs=sym.image(-2, -1), outputs=sym.invariant())
+    torch.manual_seed(0)
+    model = Steerable()
+    clean = sym.audit_symmetry(model, randn(4, 1, 9, 9), spec, **QUICK)
+    rows = {row[0]: row for table in clean.tables if table.title == "Layers under rotation" for row in table.rows}
+    assert {"first", "relu", "second", "pool"} <= set(rows) and all(row[5] == "fits" for row in rows.values())
+    holds(clean)
+    model.relu = nn.Sequential(model.relu, Unsteered(model.second.in_type))
+    planted = sym.audit_symmetry(model, randn(4, 1, 9, 9), spec, **QUICK)
+    assert [issue.location for issue in planted.issues] == ["relu.1.conv"], planted.issues
+
+
 def test_a_bert_encoder_without_places_does_not_see_the_order_of_tokens() -> None:
     transformers = needs("transformers")
     config = transformers.BertConfig(

@@ -59,6 +59,15 @@ def test_a_class_name_means_one_thing() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1 and name not in MEANT_TWICE} == {}
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_a_constant_is_written_once(path: Path) -> None:
+    """A second value under one name changes what the lines above meant by it, and no type tells."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = [name.id for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
+             for name in ast.walk(target) if isinstance(name, ast.Name) and name.id.isupper()]  # fmt: skip
+    assert sorted(names) == sorted(set(names))
+
+
 def test_a_room_holds_no_more_modules_than_a_reader_can_survey() -> None:
     rooms = {path.parent for path in SOURCES}
     assert {str(room): n for room in rooms if (n := len(list(room.glob("*.py")))) > 22} == {}

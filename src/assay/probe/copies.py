@@ -92,6 +92,19 @@ def own_autograd() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def everything_learning(model: nn.Module) -> Iterator[None]:
+    """Every parameter requires a gradient, frozen ones too, and is as it was afterwards."""
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        for parameter, _ in flags:
+            parameter.requires_grad_(parameter.is_floating_point())
+        yield
+    finally:
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
+
+
+@contextlib.contextmanager
 def room_to_compile() -> Iterator[None]:
     """Lets a compiled model be compiled for every shape it is asked with.
 

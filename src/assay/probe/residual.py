@@ -8,12 +8,12 @@ Gates of a recurrent cell add two terms of equal length, a bias does not come fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from assay.probe.copies import everything_learning
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -83,7 +83,7 @@ def _record(model: nn.Module, x: Tensor) -> list[_NodeCall]:
                 handles.append(module.register_forward_pre_hook(
                     lambda m, a, k, name=name: begin(name, m, (a, k)), with_kwargs=True))
                 handles.append(module.register_forward_hook(lambda m, a, o: finish(m, o)))
-        with evaluating(model), torch.random.fork_rng(devices=[]), torch.enable_grad(), _learning(model):
+        with evaluating(model), torch.random.fork_rng(devices=[]), torch.enable_grad(), everything_learning(model):
             model(data)
     finally:
         for handle in handles:
@@ -94,19 +94,6 @@ def _record(model: nn.Module, x: Tensor) -> list[_NodeCall]:
     for call in calls:
         call.count = counts[id(call.module)]
     return calls
-
-
-@contextmanager
-def _learning(model: nn.Module) -> Iterator[None]:
-    """Every parameter requires a gradient: a frozen block is a block."""
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        for parameter, _ in flags:
-            parameter.requires_grad_(parameter.is_floating_point())
-        yield
-    finally:
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
 
 
 def _node(tensor: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""Inputs and outputs of any shape (a tensor, a tuple, a dict, a dataclass, nested) seen as a list of named leaves."""
+"""Inputs and outputs of any shape (a tensor, a tuple, a dict, a record, a wrapper, nested) as a list of leaves."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def leaves(value: Any, name: str = "") -> list[tuple[str, Any]]:
         items = enumerate(value)
     elif _is_record(value):
         items = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+    elif _is_wrapper(value):
+        items = iter([("tensor", value.tensor)])
     else:
         return [(name, value)]
     return [leaf for key, item in items for leaf in leaves(item, f"{name}.{key}" if name else str(key))]
@@ -39,6 +41,10 @@ def rebuild(template: Any, new: Iterator[Any]) -> Any:
         twin = copy.copy(template)
         for field in dataclasses.fields(template):
             object.__setattr__(twin, field.name, rebuild(getattr(template, field.name), new))
+        return twin
+    if _is_wrapper(template):
+        twin = copy.copy(template)
+        object.__setattr__(twin, "tensor", next(new))
         return twin
     return next(new)
 
@@ -61,3 +67,9 @@ def said(output: str) -> str:
 def _is_record(value: Any) -> bool:
     """An instance of a dataclass: how many models name their outputs."""
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _is_wrapper(value: Any) -> bool:
+    """An object that carries one tensor and says of what type it is (the GeometricTensor of escnn)."""
+    inside = getattr(value, "__dict__", None)
+    return not isinstance(value, Tensor) and isinstance(inside, dict) and isinstance(inside.get("tensor"), Tensor)

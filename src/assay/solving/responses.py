@@ -56,7 +56,7 @@ def response(
         half = q * scale / 2
         brief = states.dtype == torch.float32 and strongest <= BRIEF
         form = _scaled if half * strongest < LINEAR else _brief if brief else _exact
-        return _Sigmoid(form, half, middle, slope, phases, rows)
+        return Sigmoidal(form, half, middle, slope, phases, rows)
     if unit.bounds is not None and unit.leak:
         # A leaky unit tells its drive: beyond an end it goes on with the slope of the leak.
         low, high = unit.bounds
@@ -80,7 +80,7 @@ class _LinearResponse(Response):
 
 @final
 @dataclass(frozen=True)
-class _Sigmoid(Response):
+class Sigmoidal(Response):
     """p sigmoid(q a + r) + t: with m = tanh((q a + r) / 2) and T = tanh(q scale e / 2), p/2 (1 - m^2) T / (1 + m T)."""
 
     form: Callable[[Tensor, Tensor, Tensor, float], None]

@@ -1,7 +1,8 @@
-"""Solvers of the layered network: all three have one fixed point, and each keeps what its module promises."""
+"""Solvers of the layered network: all have one fixed point, and each keeps what its module promises."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -12,6 +13,7 @@ from assay.learning.stacked import obstacle
 from assay.models import EnergyMLP
 from assay.networks.energy_mlp.deviation import DeviationSweep
 from assay.networks.energy_mlp.kernel import Sweep
+from assay.networks.energy_mlp.outliers import Outliers
 from assay.networks.energy_mlp.overrelaxation import OverRelaxed
 from assay.rules import Centered, EqProp, OneSided
 from assay.seeding import torch_generator
@@ -42,7 +44,7 @@ def error(found, true):
 
 @pytest.mark.parametrize("readout", ["softmax", "squared"])
 @pytest.mark.parametrize("estimator", [OneSided(1e-3), Centered(0.3)], ids=str)
-@pytest.mark.parametrize("solver", ["projected", "overrelaxed"])
+@pytest.mark.parametrize("solver", ["projected", "deflated", "overrelaxed"])
 def test_every_solver_comes_to_the_same_rest(solver, estimator, readout):
     plain, other = network(readout=readout), network(solver, readout=readout)
     rule = EqProp(estimator, sweeps=(200, 200), tolerance=1e-13)
@@ -137,6 +139,97 @@ def test_overshooting_rests_in_far_fewer_sweeps_under_classic_feedback(activatio
         assert rule.last.status == "converged"
         taken.append(rule.last.free.steps + rule.last.nudged.steps)
     assert taken[1] < 0.7 * taken[0]
+
+
+def grown(solver, *, hidden=3, gamma=0.012, **options):
+    """As training leaves it: a bulk, and five directions of each weight of size 3, loops of about gamma 3^2 = 0.1."""
+    model = network(solver, hidden=hidden, gamma=gamma, **options)
+    generator = torch_generator(1, "outliers")
+    with torch.no_grad():
+        for layer in list(model.layers)[1:-1]:
+            left, right = (torch.linalg.qr(torch.randn(32, 5, generator=generator, dtype=torch.float64))[0]
+                           for _ in range(2))
+            layer.weight.add_(3 * left @ right.mT)
+    return model
+
+
+@pytest.mark.parametrize("activation", UNITS)
+@pytest.mark.parametrize("hidden", [2, 3, 5])
+def test_deflation_leaves_the_fixed_point_of_grown_weights_where_it_is(hidden, activation):
+    plain, ours = (grown(solver, hidden=hidden, activation=activation) for solver in ("sweeps", "deflated"))
+    rule = EqProp(sweeps=(400, 400), tolerance=1e-13)
+    assert error(gradients(ours, rule), gradients(plain, rule)) < 1e-8
+    assert rule.last.status == "converged"
+
+
+@pytest.mark.parametrize("hidden", [2, 3, 5])
+def test_deflation_makes_one_sweep_good_where_weights_have_grown(hidden):
+    truth = gradients(grown("sweeps", hidden=hidden), EqProp("tangent", sweeps=(400, 400), tolerance=1e-13))
+    once = EqProp(sweeps=(1, 1))
+    plain, projected, ours = (error(gradients(grown(solver, hidden=hidden), once), truth)
+                              for solver in ("sweeps", "projected", "deflated"))
+    assert ours < 0.5 * projected < plain
+
+
+def test_deflation_with_wrong_directions_or_slopes_keeps_the_fixed_point_and_loses_the_speed():
+    """The planted mistake, random directions: rest is the same, one sweep is no better than without."""
+    class Lost(Outliers):
+        def follow(self, weights):
+            super().follow(weights)
+            generator = torch_generator(2, "lost")
+            for side in (self.left, self.right):
+                side[:] = [torch.linalg.qr(torch.randn(*d.mT.shape, generator=generator, dtype=d.dtype))[0].mT
+                           for d in side]
+
+    truth = gradients(grown("sweeps"), EqProp(sweeps=(400, 400), tolerance=1e-13))
+    lost = grown("deflated")
+    weights = [layer.weight.detach() for layer in list(lost.layers)[1:-1]]
+    lost._outliers = Lost(weights)
+    assert error(gradients(lost, EqProp(sweeps=(400, 400), tolerance=1e-13)), truth) < 1e-8
+    sound = error(gradients(grown("deflated"), EqProp(sweeps=(1, 1))), truth)
+    assert error(gradients(lost, EqProp(sweeps=(1, 1))), truth) > 3 * sound
+
+
+def test_outliers_are_the_leading_singular_triples_and_follow_a_weight_that_moves():
+    model = grown("deflated")
+    weights = [layer.weight.detach().clone() for layer in list(model.layers)[1:-1]]
+    known = Outliers(weights)
+    for _ in range(40):
+        for weight in weights:
+            weight.mul_(1.01)
+        known.follow(weights)
+    for _ in range(20):
+        known.follow(weights)
+    for number, weight in enumerate(weights):
+        sizes = torch.linalg.svdvals(weight)[:5]
+        assert torch.allclose(known.sizes[number].flip(0)[:5], sizes, rtol=1e-6)
+        strong = known.left[number].mT * known.sizes[number] @ known.right[number]
+        assert float(torch.linalg.matrix_norm(weight - strong, 2)) < 0.6 * float(sizes[-1])
+        eye = torch.eye(len(known.sizes[number]), dtype=torch.float64)
+        for side in (known.left[number], known.right[number]):
+            assert torch.allclose(side @ side.mT, eye, atol=1e-6)
+
+
+def test_deflation_survives_copies_other_number_formats_and_weights_of_zero():
+    model = grown("deflated")
+    gradients(model, EqProp(sweeps=(1, 1)))
+    twin = copy.deepcopy(model).float()
+    twin.zero_grad()
+    EqProp(sweeps=(1, 1)).backward(twin, X.float(), Y)
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in twin.parameters())
+    with torch.no_grad():
+        for layer in list(model.layers)[1:-1]:
+            layer.weight.zero_()
+    assert all(bool(torch.isfinite(g).all()) for g in gradients(model, EqProp(sweeps=(1, 1))))
+
+
+def test_deflation_comes_to_rest_under_strong_feedback_too():
+    """Loops stronger than the estimate allows: what is added is limited, and the energy of every row ends lowest."""
+    plain, ours = (network(solver, gamma=0.5, hidden=3, gain=1.2) for solver in ("sweeps", "deflated"))
+    rule = EqProp(sweeps=(3000, 3000), tolerance=1e-11)
+    true = gradients(plain, rule)
+    assert error(gradients(ours, rule), true) < 1e-6
+    assert rule.last.status == "converged"
 
 
 def test_a_misspelt_solver_is_refused_and_others_are_not_stacked():

@@ -72,7 +72,7 @@ def precision(low: float) -> Maker:
 
 def gradients(error: float) -> Maker:
     def make(arm: str, wiggle: float) -> Record:
-        found = {estimators.CLAIM: error, estimators.TRUTH: 1e-4}.get(arm, 1.5)
+        found = {estimators.ALL: error, estimators.TRUTH: 1e-4}.get(arm, 1.5)
         rests = {name: {**REST, "error": found * (1 + 0.01 * wiggle)} for name in estimators.ESTIMATORS}
         return {"before": rests, "after": rests}
 

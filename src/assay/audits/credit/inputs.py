@@ -6,12 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import expected
+from assay.rules.feedback.inputs import refuse_compiled
 
 
 def check_arguments(model: nn.Module, x: Tensor, y: Tensor, *, least: int) -> None:
-    """Raises unless this is a module and a batch of at least ``least`` finite inputs with as many targets."""
+    """Raises unless this is a module, not compiled, with at least ``least`` finite inputs and as many targets."""
     if not isinstance(model, nn.Module):
         raise expected("a torch.nn.Module", given=type(model).__name__)
+    refuse_compiled(model)
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise expected("tensors x and y", given=f"{type(x).__name__} and {type(y).__name__}")
     if y.dtype is torch.bool:

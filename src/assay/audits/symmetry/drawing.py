@@ -18,9 +18,6 @@ FEW = 4
 """Elements in the expensive parts (gradients, localisation, search, retests)."""
 ROWS = 4
 """Inputs in the expensive parts."""
-TRACED_BYTES = 64 << 20
-"""Features kept at once while a model is traced, in two precisions: a larger model is traced at fewer rows and
-elements, which says the same of it in a fraction of the time (a ResNet-18 on four images would keep 160 MB)."""
 TRACED = 3
 """Elements a model is traced at."""
 
@@ -54,7 +51,7 @@ def worst_pairs(facts: Facts, name: str) -> tuple[int, list[int], Elements]:
     ratio = torch.nan_to_num(errors.best / errors.floor, nan=0.0)
     order = ratio.argsort(descending=True)
     clusters = list(dict.fromkeys(errors.cluster[order].tolist()))
-    case, most, some = 0, few_rows(subject), 1 if is_large(subject) else TRACED
+    case, most, some = 0, few_rows(subject), 1 if subject.large else TRACED
     if len(subject.cases) > 1:
         case, rows = int(clusters[0]), [0]
     else:
@@ -65,14 +62,9 @@ def worst_pairs(facts: Facts, name: str) -> tuple[int, list[int], Elements]:
     return case, filled(subject, case, rows), elements[torch.tensor(numbers)]
 
 
-def is_large(subject: Subject) -> bool:
-    """Whether every module's output, in two precisions, at x and at every gx, would be too much to keep."""
-    return 2 * (1 + TRACED) * ROWS * subject.trace_bytes > TRACED_BYTES
-
-
 def few_rows(subject: Subject) -> int:
     """Inputs in the expensive parts: two of a large model, since one alone has no inner products."""
-    return 2 if is_large(subject) else ROWS
+    return 2 if subject.large else ROWS
 
 
 def filled(subject: Subject, case: int, rows: list[int]) -> list[int]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry import layout
-from assay.audits.symmetry.drawing import FEW, drawing, few, few_rows, is_large, take_rows, worst_pairs
+from assay.audits.symmetry.drawing import FEW, drawing, few, few_rows, take_rows, worst_pairs
 from assay.audits.symmetry.facts import EVERYTHING, Again, Backward, Facts, Forward, Guards, Options, Places, Test
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
@@ -136,7 +136,7 @@ def run_end_to_end(facts: Facts, identity: tuple[Test, ...]) -> Forward:
     sizes: list[tuple[int, robustness.Retest]] = []
     if options.on("sizes") and not facts.guards.stochastic:
         name = facts.broken_generators[0] if facts.broken_generators else names[-1]
-        swept = _with_fewer_rows(facts.subject, few_rows(facts.subject)) if is_large(facts.subject) else facts.subject
+        swept = _with_fewer_rows(facts.subject, few_rows(facts.subject)) if facts.subject.large else facts.subject
         sweep = partial(size_sweep, swept, few(facts, name), options.budget)
         sizes = tried("sizes", sweep) or []
     return dataclasses.replace(forward, adversary=tuple(adversary), sizes=tuple(sizes), untested=tried.untested)
@@ -212,7 +212,8 @@ def run_gradients(facts: Facts) -> Backward:
     if options.on("gradients"):
         for name in subject.group().generators():
             # Where outputs break their gradients do: one element says how much.
-            elements = few(facts, name, 1 if name in facts.broken_generators else FEW)(subject.group())
+            count = 1 if name in facts.broken_generators else 2 if subject.large else FEW
+            elements = few(facts, name, count)(subject.group())
 
             def test(name: str = name, elements: Elements = elements) -> Any:
                 return gradient_test(subject, name, elements, leaves, budget=options.budget)

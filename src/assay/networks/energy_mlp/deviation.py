@@ -23,6 +23,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from assay.networks.energy_mlp.deflation import Foresight
 from assay.networks.energy_mlp.gradient import Gradients
 from assay.networks.energy_mlp.layers import Layers, Pull, multiply_add
 from assay.networks.energy_mlp.overrelaxation import Rates
@@ -30,7 +31,7 @@ from assay.networks.energy_mlp.projection import Projection
 from assay.protocols import State
 from assay.solving.activations import activation
 from assay.solving.deviation import Units, relative_change, relax_deviations
-from assay.solving.responses import Response, response
+from assay.solving.responses import Response, Sigmoidal, response
 from assay.solving.solution import Solution
 
 LINEAR_UNIT = activation("identity")
@@ -57,12 +58,15 @@ class DeviationSweep:
         self.layers = _as_complex(layers, beta.dtype) if beta.is_complex() else layers
         self.pull = Pull.towards(target, beta, layers.classes)
         solver = "sweeps" if beta.is_complex() else layers.solver
-        self.projection = Projection(layers.gamma, layers.depth) if solver == "projected" else None
+        self.projection = Projection(layers.gamma, layers.depth) if solver in ("projected", "deflated") else None
         self.rates = Rates(layers.gamma) if solver == "overrelaxed" else None
         phases = len(beta) // free[0].shape[-2]
         self.like = free[-1].to(beta.dtype)
         strongest = float(beta.abs().max())
         self.responses = [self._response(layer, free, drive, phases, strongest) for layer in range(layers.depth)]
+        self.foresight = None
+        if solver == "deflated" and layers.depth > 1:
+            self.foresight = Foresight(layers, [self._slope(layer, free) for layer in range(layers.depth)], phases)
         if layers.readout is not None:
             logits = multiply_add(layers.readout[1].mT, layers.readout[0], free[-1].mT)
             self.logits = torch.cat([logits] * phases, -1).to(beta.dtype) if phases > 1 else logits.to(beta.dtype)
@@ -95,11 +99,19 @@ class DeviationSweep:
         if self.projection is None:
             return self.responses[layer](self._force(layer, units))
         above = self._from_above(layer, units)
-        fed = layer > 0 and units[layer - 1] is not None
+        fed = layer > 0 and (self.foresight is not None or units[layer - 1] is not None)
         force = self._from_below(layer, units, above.clone()) if fed else above
-        new = self.responses[layer](self._shared_by_output(layer, force.clone()))
+        if self.foresight is not None and layer > 0:
+            before = units[layer]
+            change = None if before is None else self._answer(layer, force).sub_(before)
+            self.foresight.add(layer, force, change)
+        new = self._answer(layer, force)
         self.projection.note(layer, new, above=above, force=force)
         return new
+
+    def _answer(self, layer: int, force: Tensor) -> Tensor:
+        """Where a force takes a layer; fresh storage."""
+        return self.responses[layer](self._shared_by_output(layer, force.clone()))
 
     def error(self, top: Tensor | None) -> Tensor:
         """beta (onehot - softmax(logits)) at the deviation ``top`` of the top layer: (..., classes, rows)."""
@@ -114,6 +126,13 @@ class DeviationSweep:
         excess = None if unit.smooth else _drive(layers, layer, free, drive).sub_(free[layer])
         scale = layers.gamma ** (layers.depth - 1 - layer)
         return response(unit, free[layer], scale=scale, phases=phases, strongest=strongest, excess=excess)
+
+    def _slope(self, layer: int, free: State) -> Tensor:
+        """The slope of every unit at the free state."""
+        known = self.responses[layer]
+        if isinstance(known, Sigmoidal):
+            return known.slope
+        return torch.ones_like(free[layer]) if self.real.is_output(layer) else self.real.activation.slope(free[layer])
 
     def _force(self, layer: int, units: Units) -> Tensor:
         return self._shared_by_output(layer, self._from_below(layer, units, self._from_above(layer, units)))

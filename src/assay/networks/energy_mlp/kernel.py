@@ -18,6 +18,7 @@ import math
 import torch
 from torch import Tensor
 
+from assay.networks.energy_mlp.deflation import Deflated
 from assay.networks.energy_mlp.layers import Layers, Pull, activate, map_affine, multiply_add
 from assay.networks.energy_mlp.lone_layer import relax_lone_layer
 from assay.networks.energy_mlp.overrelaxation import OverRelaxed
@@ -54,10 +55,17 @@ def relax_layers(
     # The steepest affine map turns changes of u into changes of s.
     scale = max(layers.affine(layer)[0] for layer in range(layers.depth))
     inner = None if tolerance is None else tolerance / scale
-    steps = OverRelaxed(sweep) if layers.solver == "overrelaxed" and pull is None else sweep
+    steps = sweep if pull is not None else _steps(layers, sweep)
     found = relax(steps, units, sweeps=sweeps, tolerance=inner, trace=trace, measured=steps.measured)
     residuals = tuple(scale * residual for residual in found.residuals)
     return Solution(sweep.decode(found.value), found.status, residuals, found.steps)
+
+
+def _steps(layers: Layers, sweep: Sweep) -> Sweep | OverRelaxed | Deflated:
+    """The steps of a free phase."""
+    if layers.solver == "overrelaxed":
+        return OverRelaxed(sweep)
+    return Deflated(sweep) if layers.solver == "deflated" and layers.depth > 1 else sweep
 
 
 class Sweep:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from assay.networks.energy_mlp.outliers import Outliers
 from assay.solving.activations import Activation
 
 IDENTITY = (1.0, 1.0, 0.0, 0.0)
-SOLVERS = ("sweeps", "projected", "overrelaxed")
+SOLVERS = ("sweeps", "projected", "deflated", "overrelaxed")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class Layers:
     gamma: float
     activation: Activation
     solver: str = "sweeps"
-    """How the phases go to rest: by plain sweeps, ``projected`` or ``overrelaxed`` (the modules of these names)."""
+    """How the phases go to rest: by plain sweeps, ``projected``, ``deflated`` or ``overrelaxed`` (the modules of these
+    names)."""
+    outliers: Outliers | None = None
+    """The strong directions of the weights between layers, which ``deflated`` needs."""
 
     @property
     def depth(self) -> int:

@@ -27,6 +27,7 @@ from assay.networks.energy_mlp import kernel as layered
 from assay.networks.energy_mlp.deviation import deviate_layers, deviation_gradient
 from assay.networks.energy_mlp.gradient import Gradients, energy_gradient, readout_gradient, tangent_gradient
 from assay.networks.energy_mlp.layers import SOLVERS, Layers, Pull
+from assay.networks.energy_mlp.outliers import Outliers, followed
 from assay.networks.energy_mlp.tangent import relax_tangent
 from assay.networks.equilibrium import Elementwise, EquilibriumModule, add_to_grad, check_inputs, seeded, softmax
 from assay.protocols import Nudge, State
@@ -56,8 +57,9 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
     """A layered energy network of the given ``widths`` (inputs, hidden layers, classes).
 
     ``solver`` says how it goes to rest: by plain ``sweeps``; ``projected``, where a nudged phase ends with the best
-    multiple of every layer's deviation, for one or two sweeps; ``overrelaxed``, for strong feedback and a tolerance.
-    All three have the same fixed point.
+    multiple of every layer's deviation, for one or two sweeps; ``deflated``, which adds to that a small exact solve
+    along the directions in which the weights are strong, for one or two sweeps while weights grow freely;
+    ``overrelaxed``, for strong feedback and a tolerance. All have the same fixed point.
 
     >>> model = EnergyMLP([4, 8, 8, 3], gamma=0.25, seed=0)
     >>> model(torch.zeros(5, 4)).shape
@@ -79,6 +81,7 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         self.widths = tuple(widths)
         self.gamma, self.solver = gamma, solver
         self.activation = activation_called(activation)
+        self._outliers: Outliers | None = None
         generator = torch_generator(seed, "init", "energy-mlp")
         self.layers = nn.ModuleList(seeded(nn.Linear, n, m, generator=generator) for n, m in itertools.pairwise(widths))
         self.depth = len(widths) - (2 if readout == "softmax" else 1)
@@ -132,6 +135,8 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         if state is not None and state[0].is_complex():
             return super().relax(clamped, state, sweeps=sweeps, tolerance=tolerance, nudge=nudge, trace=trace)
         pull = Pull.towards(nudge.target, nudge.beta, self.classes) if nudge else None
+        if nudge is None:
+            self._find_outliers(anew=True)
         return layered.relax_layers(
             self.as_layers(), clamped.shared_drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance, trace=trace
         )
@@ -148,6 +153,7 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         order: int = 2,
     ) -> Solution:
         """By the written-out kernel, whose responses are exact to every order; layer l in units of gamma^(K-l)."""
+        self._find_outliers(anew=False)
         return deviate_layers(self.as_layers(), clamped.shared_drive, free, nudge.target, nudge.beta, sweeps=sweeps,
                               tolerance=tolerance)
 
@@ -193,7 +199,12 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         pairs = [(layer.weight, layer.bias.unsqueeze(0)) for layer in cast(Iterable[nn.Linear], self.layers)]
         readout = pairs.pop() if self.readout == "softmax" else None
         weights, biases = zip(*pairs, strict=True)
-        return Layers(weights, biases, readout, self.gamma, self.activation, self.solver)
+        return Layers(weights, biases, readout, self.gamma, self.activation, self.solver, self._outliers)
+
+    def _find_outliers(self, *, anew: bool) -> None:
+        """The strong directions of the weights, moved on once a batch: a nudged phase takes those of its free one."""
+        if self.solver == "deflated" and self.depth > 1:
+            self._outliers = followed(self._outliers, self.as_layers().weights[1:], move=anew)
 
     def _add(self, gradients: Gradients) -> None:
         for layer, gradient in enumerate(gradients):

@@ -63,6 +63,7 @@ class Graph:
                 name = f"a tensor {tuple(node.variable.shape)} outside the model's parameters"
                 self.parameters[leaf], self.unregistered[name] = name, node.variable
         self.sources: set[Any] = set()
+        self._carriers: dict[Any, list[Carrier]] = {}
         self.parents: dict[Any, list[Any]] = {}
         for node in self.nodes:
             for child in children(node):
@@ -71,6 +72,7 @@ class Graph:
 
     def spread(self) -> None:
         """Everything computed from what depends on the data depends on it."""
+        self._carriers.clear()
         for node in self.nodes:
             if any(child in self.depends for child in children(node)):
                 self.depends.add(node)
@@ -116,6 +118,11 @@ class Graph:
 
     def carriers(self, node: Any) -> list[Carrier]:
         """What of the weights a node uses to send its error on."""
+        if node not in self._carriers:
+            self._carriers[node] = self._find_carriers(node)
+        return self._carriers[node]
+
+    def _find_carriers(self, node: Any) -> list[Carrier]:
         if not self.open_inputs(node):
             return []
         found = []
@@ -132,7 +139,7 @@ class Graph:
         if tensor.is_complex():  # a product of spectra is a convolution
             return False
         normalises = any(norm in type(node).__name__ for norm in NORMS)
-        return normalises or (not self._summed_over(node, tensor) and elementwise(node, self.depends))
+        return normalises or (not self._summed_over(node, tensor) and elementwise(node, self.depends, tensor))
 
     def _summed_over(self, node: Any, tensor: Tensor) -> bool:
         """Whether the next step sums over an axis along which the tensor varies: a product written by hand."""

@@ -6,8 +6,7 @@ function of its own keeps, that was computed without gradients, or that was join
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from assay.rules.feedback.coverage import WeightCoverage
 from assay.rules.feedback.graph import Graph
-from assay.rules.feedback.nodes import Sent, ask, elementwise, kind, make_error, sizes, spread_over
+from assay.rules.feedback.nodes import Sent, ask, changed, elementwise, kind, make_error, sizes, spread_over
 
 
 def find_hidden(graph: Graph, parameters: Mapping[str, nn.Parameter]) -> list[WeightCoverage]:
@@ -38,6 +37,7 @@ def find_fixed(graph: Graph, shifted: Graph | None, model: nn.Module) -> list[We
     computed from parameters.
     """
     names = {buffer.data_ptr(): name for name, buffer in model.named_buffers()}
+    known = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}  # found by ``find_hidden``
     comparable = shifted if shifted is not None and len(shifted.nodes) == len(graph.nodes) else None
     rows = {}
     for number, node in enumerate(graph.nodes):
@@ -46,7 +46,9 @@ def find_fixed(graph: Graph, shifted: Graph | None, model: nn.Module) -> list[We
         for place, kept in enumerate(graph.saved[node]):
             tensor = kept.tensor
             matrix = kept.constant and tensor.is_floating_point() and sum(size > 1 for size in tensor.shape) > 1
-            if not matrix or elementwise(node, graph.depends) or not _depends_on(graph, node, tensor):
+            if not matrix or tensor.untyped_storage().data_ptr() in known:
+                continue
+            if elementwise(node, graph.depends, tensor) or not _depends_on(graph, node, tensor):
                 continue
             others = comparable.saved[comparable.nodes[number]] if comparable is not None else []
             moved = len(others) == len(graph.saved[node]) and not torch.equal(tensor, others[place].tensor)
@@ -56,19 +58,6 @@ def find_fixed(graph: Graph, shifted: Graph | None, model: nn.Module) -> list[We
                 "through it") if moved else WeightCoverage(
                 name, "constant", True, f"no parameter: {kind(node)} sends the error through it as through a pooling")
     return list(rows.values())
-
-
-@contextlib.contextmanager
-def changed(tensors: Iterable[Tensor]) -> Iterator[None]:
-    """Inside, the memory of these tensors holds other values; autograd's versions do not notice."""
-    kept = [(tensor.data, tensor.data.clone()) for tensor in tensors if tensor.is_floating_point()]
-    try:
-        for memory, value in kept:
-            memory.copy_(0.37 - 1.25 * value)
-        yield
-    finally:
-        for memory, value in kept:
-            memory.copy_(value)
 
 
 def _passes(graph: Graph, node: Any) -> bool:

@@ -6,7 +6,8 @@ needed for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -72,24 +73,49 @@ def ask(node: Any, error: list[Tensor | None]) -> Sent | None:
     return tuple(parts) if len(parts) == len(node.next_functions) else None
 
 
-def elementwise(node: Any, depends: Collection[Any]) -> bool:
+def elementwise(node: Any, depends: Collection[Any], tensor: Tensor) -> bool:
     """Whether every value of the error goes to one place only, the same, of inputs in ``depends``: nothing is
-    transposed."""
+    transposed.
+
+    Asked with other values in the ``tensor`` that the node uses: a product with the identity looks elementwise.
+    """
     shape = sizes(node)
     inputs = [index for index, (child, _) in enumerate(node.next_functions) if child in depends]
     if shape is None or not shape.numel() or any(spread_over(node, index) for index in inputs):
         return False
     generator = torch.Generator().manual_seed(0)
-    for position in torch.randint(shape.numel(), (POSITIONS,), generator=generator).tolist():
-        error = make_error(node, lambda like, at=position: _single(like, at))  # type: ignore[misc]
-        sent = None if error is None else ask(node, error)
-        if sent is None:
-            return False
-        for index in inputs:
-            given = sent[index]
-            if given is not None and (given.shape != shape or _elsewhere(given, position)):
+    with changed([tensor]):
+        for position in torch.randint(shape.numel(), (POSITIONS,), generator=generator).tolist():
+            error = make_error(node, lambda like, at=position: _single(like, at))  # type: ignore[misc]
+            sent = None if error is None else ask(node, error)
+            if sent is None:
                 return False
+            for index in inputs:
+                given = sent[index]
+                if given is not None and (given.shape != shape or _elsewhere(given, position)):
+                    return False
     return True
+
+
+@contextlib.contextmanager
+def changed(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Inside, the memory of these tensors holds other values, none of them zero for long; versions do not notice.
+
+    The whole memory, of which a tensor may be a part, or which it may repeat.
+    """
+    memories: dict[int, tuple[Tensor, Tensor]] = {}
+    for tensor in tensors:
+        if tensor.is_floating_point() or tensor.is_complex():
+            storage = tensor.untyped_storage()
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage)
+            memories.setdefault(storage.data_ptr(), (flat, flat.clone()))
+    try:
+        for memory, value in memories.values():
+            memory.copy_(0.37 - 1.25 * value)
+        yield
+    finally:
+        for memory, value in memories.values():
+            memory.copy_(value)
 
 
 def _single(like: Tensor, position: int) -> Tensor:

@@ -144,6 +144,8 @@ class FeedbackAlignment:
         """
         if self.level == "block":
             raise InputError("a block-level rule replaces the stream's gradient; see rule.discovered")
+        check_batch(x, x)
+        check_finite(x)
         self._survey = None
         return self._look_around(model, x)[1].coverage
 

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from assay.errors import expected
+from assay.probe.copies import everything_learning
 from assay.probe.samples import other_first_sample
 from assay.rules.feedback.coverage import Coverage, WeightCoverage
 from assay.rules.feedback.graph import Carrier, Graph
-from assay.rules.feedback.hidden import changed, find_fixed, find_hidden
+from assay.rules.feedback.hidden import find_fixed, find_hidden
 from assay.rules.feedback.layers import Operation, Route, run_direct, run_with_matrix
-from assay.rules.feedback.nodes import children, kind, opaque
+from assay.rules.feedback.nodes import changed, children, kind, opaque
 from assay.rules.feedback.places import Place, feedback_layers, select
 from assay.rules.feedback.weights import WeightNames
 
@@ -106,7 +107,7 @@ def _look(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool, unre
                                given=type(output).__name__)
             return Graph(output, parameters=known.names, data=leaf, loaded=recorder.loaded), recorder, output
 
-    with _everything_learning(model):
+    with everything_learning(model):  # a frozen weight carries the error as well as any other
         run(x, None)
         # What is read is what a step will do: with the places of a step in effect, and no others.
         places = select(hits)
@@ -148,10 +149,12 @@ def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
                        else _use(node, name, mine, below=below, sends=bool(inputs)) if inputs or looks_up
                        else _answer(name, False))
                 uses.setdefault(name, []).append(use)
+    exchanged = {name for node in graph.nodes for carrier in graph.carriers(node) if carrier.exchanged
+                 for name in carrier.weights}
     rows = []
     for name, parameter in (known.parameters | graph.unregistered).items():
         found = sorted(uses.get(name, []), key=lambda use: ORDER.index(use.status))
-        if parameter.ndim > 1 or (found and not found[0].reached):
+        if parameter.ndim > 1 or name in exchanged or (found and not found[0].reached):
             rows.append(found[0] if found else WeightCoverage(name, "not used", True, "the output does not depend "
                                                                                        "on it"))
     return rows
@@ -233,19 +236,6 @@ def _leaks(graph: Graph, known: WeightNames, output: Tensor) -> tuple[str, ...]:
                                 allow_unused=True)
     return tuple(name for name, gradient in zip(names, given, strict=True)
                  if gradient is not None and bool(gradient.isfinite().all()) and bool(gradient.any()))
-
-
-@contextlib.contextmanager
-def _everything_learning(model: nn.Module) -> Iterator[None]:
-    """All parameters require a gradient: a frozen weight carries the error as well as any other."""
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        for parameter, _ in flags:
-            parameter.requires_grad_(parameter.is_floating_point())
-        yield
-    finally:
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
 
 
 @contextlib.contextmanager

@@ -36,6 +36,8 @@ class ReadingRun:
     epochs: int = 3
     width: int = 256
     depth: int = 4
+    penalty: float = 0.0
+    """Adds lambda |f|^2, f what a block writes, to the loss of each block (arms fa and dfa)."""
 
     def __post_init__(self) -> None:
         if self.arm not in ARMS:
@@ -137,6 +139,8 @@ def backward(run: ReadingRun, model: ResMLP, feedback: list[Tensor], x: Tensor, 
     if run.arm != "frozen":
         shift = 1 if reading.block_signal == "behind it" else 0
         surrogate = surrogate + sum((f * signals[level + shift]).sum() for level, f in enumerate(written))
+        if run.penalty:
+            surrogate = surrogate + run.penalty / len(y) * sum(f.square().sum() for f in written)
     if surrogate.requires_grad:
         surrogate.backward()  # type: ignore[no-untyped-call]
     return loss.detach()

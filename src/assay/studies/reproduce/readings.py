@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+from assay.errors import InputError, expected, unknown
+
 RUNS = 16
 
 
@@ -101,19 +103,47 @@ def levels_of(reading: Reading) -> tuple[bool, ...]:
     return tuple(getattr(reading, name) != getattr(default, name) for name in CHOICES)
 
 
-def acts_on(reading: Reading, arm: str) -> bool:
-    """Whether an arm is trained otherwise under this reading than under the default one.
+def effective(reading: Reading, arm: str) -> Reading:
+    """The reading with every choice that cannot act on an arm put back: two readings that agree here train the same.
 
     Backprop has no feedback; frozen blocks have no signal, and their embedding has one only if the reading says so.
+
+    >>> effective(Reading(length="unit", decay="0"), "bp").differences
+    ('decay: 0',)
+    """
+    feedback = ("embedding", "frozen_embedding", "cut", "block_signal", "length", "size", "distribution")
+    idle = {"bp": feedback, "frozen": ("cut", "block_signal")}.get(arm, ("frozen_embedding",))
+    if arm == "frozen" and (reading.frozen_embedding == "gradient" or reading.embedding == "untrained"):
+        idle = (*idle, "length", "size", "distribution")
+    default = Reading()
+    return replace(reading, **{name: getattr(default, name) for name in idle})
+
+
+def acts_on(reading: Reading, arm: str) -> bool:
+    """Whether an arm is trained otherwise under this reading than under the default one.
 
     >>> [acts_on(Reading(length="unit"), arm) for arm in ("dfa", "fa", "frozen", "bp")]
     [True, True, False, False]
     """
-    feedback = ("embedding", "frozen_embedding", "cut", "block_signal", "length", "size", "distribution")
-    idle = {"bp": feedback, "frozen": ("cut", "block_signal")}.get(arm, ("frozen_embedding",))
-    if arm == "frozen" and reading.frozen_embedding == "gradient":
-        idle = (*idle, "length", "size", "distribution")
-    return any(level and name not in idle for name, level in zip(CHOICES, levels_of(reading), strict=True))
+    return effective(reading, arm) != Reading()
+
+
+def parse_reading(text: str) -> Reading:
+    """A reading as it is written on the page: ``length: unit; decay: 0``.
+
+    >>> str(parse_reading("length: unit; frozen embedding: signal"))
+    'frozen embedding: signal; length: unit'
+    """
+    levels = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        name, _, level = (word.strip() for word in part.partition(":"))
+        known = name.replace(" ", "_")
+        if known not in OTHER:
+            raise InputError(unknown("choice", name, [choice.replace("_", " ") for choice in CHOICES]))
+        if level not in (OTHER[known], getattr(Reading(), known)):
+            raise expected(f"'{getattr(Reading(), known)}' or '{OTHER[known]}' for {name}", given=level)
+        levels[known] = level
+    return replace(Reading(), **levels)
 
 
 def design(*, mirrored: bool = False) -> tuple[Reading, ...]:

@@ -11,7 +11,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from assay.protocols import Cell
 from assay.studies.reproduce.experiment import TIMEOUT
 from assay.studies.reproduce.published import SEEDS
 from assay.studies.reproduce.reading_runs import ARMS, ReadingRun
-from assay.studies.reproduce.readings import Reading, acts_on, design
+from assay.studies.reproduce.readings import Reading, acts_on, design, parse_reading
 from assay.tasks.files import content_digest
 
 CELL = "assay.studies.reproduce.reading_runs:reading_cell"
@@ -44,11 +44,12 @@ def screen_plan(
 
 
 def full_plan(
-    readings: Iterable[Reading], *, epochs: int, seeds: Sequence[int] = SEEDS, arms: Sequence[str] = ARMS
+    readings: Iterable[Reading], *, epochs: int, seeds: Sequence[int] = SEEDS, arms: Sequence[str] = ARMS,
+    penalty: float = 0.0,
 ) -> list[ReadingRun]:
     """Every arm that a reading acts on, at full length: all readings at the first seed before any second one."""
     wanted = list(readings)
-    return [ReadingRun(arm=arm, reading=reading, seed=seed, epochs=epochs)  # type: ignore[arg-type]
+    return [ReadingRun(arm=arm, reading=reading, seed=seed, epochs=epochs, penalty=penalty)  # type: ignore[arg-type]
             for seed in seeds for reading in wanted for arm in arms if acts_on(reading, arm)]
 
 
@@ -71,7 +72,8 @@ def make_cells(runs: Iterable[ReadingRun], *, data: str | None = None) -> list[C
 def run_name(run: ReadingRun) -> str:
     """A short file name: arm, epochs, seed and a digest of the reading."""
     digest = hashlib.sha256(json.dumps(asdict(run.reading), sort_keys=True).encode()).hexdigest()[:8]
-    return f"{run.arm}-{run.epochs}ep-{digest}-seed{run.seed}"
+    penalty = f"-lambda{run.penalty:g}" if run.penalty else ""
+    return f"{run.arm}{penalty}-{run.epochs}ep-{digest}-seed{run.seed}"
 
 
 def run_search(runs: Sequence[ReadingRun], *, store: Path, records: Path, data: str | None = None) -> int:
@@ -97,7 +99,12 @@ def run_search(runs: Sequence[ReadingRun], *, store: Path, records: Path, data: 
 def recorded(run: ReadingRun, records: Path) -> bool:
     """Whether the folder holds this very run: a clone without the store of cells does not train it again."""
     path = records / f"{run_name(run)}.json"
-    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["run"] == asdict(run)
+    return path.exists() and run_of(json.loads(path.read_text(encoding="utf-8"))) == run
+
+
+def run_of(record: Mapping[str, Any]) -> ReadingRun:
+    """The run that a record tells of."""
+    return ReadingRun(**{**record["run"], "reading": Reading(**record["run"]["reading"])})
 
 
 def _rounded(value: Any) -> Any:
@@ -117,6 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--top", type=int, default=3, help="how many readings to train at full length")
+    parser.add_argument("--reading", action="append", type=parse_reading,
+                        help="with full: this reading instead, as the page writes it ('length: unit; decay: 0')")
+    parser.add_argument("--penalty", type=float, default=0.0, help="with full: lambda of the penalty sweep")
     parser.add_argument("--records", type=Path, default=Path("docs/results/data/fa-readings"))
     parser.add_argument("--main", type=Path, default=Path("docs/results/data/fa-protocol"),
                         help="records of the main table")
@@ -133,8 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from assay.studies.reproduce.search_page import candidates, our_figures, read_records
 
-        chosen = candidates(read_records(asked.records), our_figures(asked.main), asked.top)
-        runs = full_plan(chosen, epochs=asked.epochs or FULL_EPOCHS, seeds=asked.seeds, arms=asked.arms)
+        chosen = asked.reading or candidates(read_records(asked.records), our_figures(asked.main), asked.top)
+        runs = full_plan(chosen, epochs=asked.epochs or FULL_EPOCHS, seeds=asked.seeds, arms=asked.arms,
+                         penalty=asked.penalty)
     return 4 if run_search(runs, store=asked.store, records=asked.records, data=asked.data) else 0
 
 

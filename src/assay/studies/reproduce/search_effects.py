@@ -29,6 +29,9 @@ JUDGED = tuple(
 CHECKED = (*JUDGED, *(f for f in FIGURES if f.arm in ARMS and f.epochs == 100 and f.quantity == "cosine"
                       and not (f.arm == "fa-block" and f.depth == 4)))
 """Those, and the cosines where they are not 1 by construction: figures that a reading must foretell."""
+PENALTY = tuple(f for f in FIGURES if f.arm.startswith("dfa-block-lambda") and f.quantity in (
+    "accuracy", "|h_L|", "mean cosine"))
+"""Figures of the penalty sweep, at 30 epochs: no part of choosing a reading."""
 FEEDBACK = ("embedding", "frozen_embedding", "cut", "block_signal", "length", "size", "distribution")
 INERT = {"bp": FEEDBACK, "frozen": ("cut", "block_signal"), "fa": ("frozen_embedding",), "dfa": ("frozen_embedding",)}
 """Choices that cannot act on an arm: backprop has no feedback, frozen blocks have no signal."""
@@ -46,6 +49,11 @@ class Explanation:
     distance: float
 
 
+def arm_of(figure: PublishedNumber) -> str:
+    """The arm of the search that a published figure belongs to."""
+    return ARMS[figure.arm.partition("-lambda")[0]]
+
+
 def value(record: Record, figure: PublishedNumber) -> float:
     """A record's figure; sizes as log10."""
     match figure.quantity:
@@ -55,6 +63,8 @@ def value(record: Record, figure: PublishedNumber) -> float:
             return _log(record["norms"][-1])
         case "|g_L|":
             return _log(record["gradient"])
+        case "mean cosine":
+            return float(np.mean(record["cosine"][1:]))
         case "cosine":
             return float(record["cosine"][figure.depth or 0])
         case _:
@@ -68,7 +78,7 @@ def wanted(figure: PublishedNumber) -> float:
 
 def margin(figure: PublishedNumber) -> float:
     """What counts as agreement: two points, half a decade, a tenth of a cosine."""
-    if figure.quantity == "cosine":
+    if "cosine" in figure.quantity:
         return COSINE_MARGIN
     return DECADE_MARGIN if figure.logarithmic else ACCURACY_MARGIN
 
@@ -76,8 +86,8 @@ def margin(figure: PublishedNumber) -> float:
 def screened(records: Sequence[Record], arm: str, *, mirrored: bool = False) -> list[Record] | None:
     """The sixteen runs of one arm in the order of the design, or None while some are missing."""
     short = min((int(r["run"]["epochs"]) for r in records), default=0)
-    found = {Reading(**r["run"]["reading"]): r for r in records
-             if r["run"]["arm"] == arm and int(r["run"]["epochs"]) == short and int(r["run"]["seed"]) == 42}
+    found = {Reading(**run["reading"]): r for r in records if (run := r["run"])["arm"] == arm
+             and not run.get("penalty") and int(run["epochs"]) == short and int(run["seed"]) == 42}
     rows = [found.get(reading) for reading in design(mirrored=mirrored)]
     return [row for row in rows if row is not None] if all(row is not None for row in rows) else None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.studies.reproduce.compare import by_arm, quantity
 from assay.studies.reproduce.published import PublishedNumber
-from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, acts_on
+from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, acts_on, effective
 from assay.studies.reproduce.search_check import TABLES as HELD_OUT_TABLES
 from assay.studies.reproduce.search_check import Foretelling, by_accuracy, one_by_one
 from assay.studies.reproduce.search_effects import (
@@ -19,7 +19,9 @@ from assay.studies.reproduce.search_effects import (
     CHECKED,
     JUDGED,
     MOST_CHANGES,
+    PENALTY,
     TABLES,
+    arm_of,
     chance,
     effects,
     explanations,
@@ -45,7 +47,7 @@ def our_figures(folder: str | Path) -> dict[PublishedNumber, float]:
     """The figures that readings are judged by, from the records of the main table: mean over seeds, sizes as log10."""
     arms = by_arm(record for record in read_records(folder) if record["setting"]["arch"] == "resmlp")
     found = {}
-    for figure in CHECKED:
+    for figure in (*CHECKED, *PENALTY):
         runs = arms.get(figure.arm, {})
         values = [quantity(run, figure) for run in runs.values()]
         if values:
@@ -78,8 +80,10 @@ def render(records: Sequence[Record], source: str, ours: Ours) -> str:
         "## How to run it again",
         f"```\npython -m assay.studies.reproduce.search screen --epochs 3 --records {source}\n"
         f"python -m assay.studies.reproduce.search full --top 3 --epochs 30 --records {source}\n"
+        "python -m assay.studies.reproduce.search full --reading 'length: unit; frozen embedding: signal' --seeds 42 "
+        f"--records {source}\n"
         f"python -m assay.studies.reproduce.search page --records {source} > docs/results/fa-readings.md\n```\n\n"
-        "The first two continue where they were stopped.",
+        "All but the last continue where they were stopped.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -160,9 +164,8 @@ def _foretold(records: Sequence[Record], ours: Ours) -> str:
 
 
 def _held_out(found: Foretelling) -> str:
-    rows = [(h.figure.arm, h.figure.quantity + (f" at h_{h.figure.depth}" if h.figure.depth else ""),
-             *(_shown(number, h.figure) for number in (h.published, h.ours, h.foretold)), str(h.reading))
-            for h in found.figures]
+    rows = [(h.figure.arm, _named(h.figure), _shown(h.published, h.figure), _shown(h.ours, h.figure),
+             _shown(h.foretold, h.figure), str(h.reading)) for h in found.figures]
     return table(("arm", "figure", "published", "main table", "foretold", "by the reading"), rows)
 
 
@@ -172,20 +175,42 @@ def _full(records: Sequence[Record], ours: Ours) -> str:
     runs = [r for r in records if int(r["run"]["epochs"]) == longest]
     if longest == shortest or not runs:
         return "No full-length run of another reading has finished."
-    rows = []
+    told = [f"{longest} epochs; the source has 100, and 30 for its penalty sweep (lambda). Main table: ours at 30 "
+            "epochs. \"The same\": the reading does not touch that arm."]
     for reading in dict.fromkeys(Reading(**r["run"]["reading"]) for r in runs):
-        for figure in JUDGED:
-            values = [value(r, figure) for r in runs
-                      if Reading(**r["run"]["reading"]) == reading and r["run"]["arm"] == ARMS[figure.arm]]
-            if values and figure in ours:
-                mean = sum(values) / len(values)
-                closer = abs(mean - wanted(figure)) < abs(ours[figure] - wanted(figure))
-                inside = abs(mean - wanted(figure)) <= margin(figure)
-                rows.append((str(reading), figure.arm, figure.quantity, _shown(wanted(figure), figure),
-                             _shown(ours[figure], figure), _shown(mean, figure), len(values),
-                             "within the margin" if inside else "closer" if closer else "not closer"))
-    return (f"{longest} epochs; the source has 100 for these figures. Main table: ours at 30 epochs.\n\n"
-            + table(("reading", "arm", "figure", "published", "main table", "this reading", "seeds", ""), rows))
+        compared = []
+        for figure in (*CHECKED, *PENALTY):
+            if figure in ours:
+                values = [value(r, figure) for r in _trained(runs, reading, figure)]
+                if values or not acts_on(reading, arm_of(figure)):
+                    compared.append((figure, sum(values) / len(values) if values else ours[figure], len(values)))
+        rows = [(figure.arm, _named(figure), _shown(wanted(figure), figure), _shown(ours[figure], figure),
+                 _shown(mean, figure) if seeds else "the same", seeds or "", _judged(figure, mean, ours[figure]))
+                for figure, mean, seeds in compared]
+        near = [sum(abs(number - wanted(f)) <= margin(f) for f, number in pairs) for pairs in (
+            [(f, mean) for f, mean, _ in compared], [(f, ours[f]) for f, _, _ in compared])]
+        told += [f"### {str(reading).capitalize()}",
+                 f"{near[0]} of {len(compared)} figures within the margin; under the reading of the main table "
+                 f"{near[1]} of the same.",
+                 table(("arm", "figure", "published", "main table", "this reading", "seeds", ""), rows)]
+    return "\n\n".join(told)
+
+
+def _judged(figure: PublishedNumber, mean: float, main: float) -> str:
+    if abs(mean - wanted(figure)) <= margin(figure):
+        return "within the margin"
+    return "" if mean == main else "closer" if abs(mean - wanted(figure)) < abs(main - wanted(figure)) else "not closer"
+
+
+def _trained(runs: Sequence[Record], reading: Reading, figure: PublishedNumber) -> list[Record]:
+    """The runs of a figure's arm under a reading, or under another that trains this arm the same way."""
+    arm, penalty = arm_of(figure), float(figure.arm.partition("lambda")[2] or 0)
+    return [r for r in runs if r["run"]["arm"] == arm and float(r["run"].get("penalty", 0.0)) == penalty
+            and effective(Reading(**r["run"]["reading"]), arm) == effective(reading, arm)]
+
+
+def _named(figure: PublishedNumber) -> str:
+    return figure.quantity + (f" at h_{figure.depth}" if figure.depth else "")
 
 
 def _shown(number: float, figure: PublishedNumber) -> str:
@@ -200,9 +225,9 @@ def _missing(records: Sequence[Record], ours: Ours) -> str:
             told.append(f"{name} for {', '.join(lacking)}")
     longest = max((int(r["run"]["epochs"]) for r in records), default=0)
     for reading in candidates(records, ours, 3):
-        have = {r["run"]["arm"] for r in records
-                if Reading(**r["run"]["reading"]) == reading and int(r["run"]["epochs"]) == longest}
-        lacking = [arm for arm in ("dfa", "frozen", "fa", "bp") if arm not in have and acts_on(reading, arm)]
+        full = [r for r in records if int(r["run"]["epochs"]) == longest]
+        lacking = [ARMS[arm] for arm in ("dfa-block", "frozen", "fa-block", "bp") if acts_on(reading, ARMS[arm])
+                   and not _trained(full, reading, next(f for f in JUDGED if f.arm == arm))]
         if lacking:
             told.append(f"full-length runs of {', '.join(lacking)} with '{reading}'")
     told.append("any reading at 100 epochs; further seeds of full-length readings")

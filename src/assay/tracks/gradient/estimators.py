@@ -18,7 +18,7 @@ from assay.tracks.shared import findings, recipe
 from assay.tracks.shared.records import Record, recorded
 
 ESTIMATORS = ("one-sided", "centered", "richardson", "holomorphic(8)", "tangent", "asymmetric")
-CLAIM = "the estimators"
+ALL = "the estimators"
 TRUTH, UPHILL, UNSETTLED = "control: BPTT at rest", "control: contrast of the wrong sign", "control: one sweep each"
 TOLERANCE = 0.02
 """Of the gradient's norm. Centered at beta 0.1 has a bias of about 1e-3, one-sided at 1e-3 of 1e-4; the residual of
@@ -57,12 +57,12 @@ class GradientEquivalence:
     """Five estimators on a layered network, and the asymmetric one on an untied loop."""
 
     controls: ClassVar[tuple[ControlArm, ...]] = (
-        known_good(TRUTH, CLAIM), known_bad(UPHILL, CLAIM), known_bad(UNSETTLED, CLAIM),
+        known_good(TRUTH, ALL), known_bad(UPHILL, ALL), known_bad(UNSETTLED, ALL),
     )  # fmt: skip
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         controls = [Trial(control.name, seeds[0], budget) for control in self.controls]
-        return [*(Trial(CLAIM, seed, budget) for seed in seeds), *controls]
+        return [*(Trial(ALL, seed, budget) for seed in seeds), *controls]
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The agreement of every estimator on one batch, before and after the network is trained by the first."""
@@ -87,14 +87,14 @@ class GradientEquivalence:
         """The largest error of any estimator at any seed."""
         errors = {
             f"{name}, seed {seed}": error
-            for seed, record in recorded(outcomes, CLAIM, Equivalence).items() for name, error in record.errors.items()
+            for seed, record in recorded(outcomes, ALL, Equivalence).items() for name, error in record.errors.items()
         }  # fmt: skip
         return stats.numeric_match(list(errors.values()), TOLERANCE, magnitude=1.0, labels=list(errors),
                                    name="relative error of the gradient")
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if no estimator is farther than 2 % from the gradient at any seed, before or after training."""
-        found = recorded(outcomes, CLAIM, Equivalence)
+        found = recorded(outcomes, ALL, Equivalence)
         if not found:
             return findings.unfinished(CLAIM)
         by_name = {

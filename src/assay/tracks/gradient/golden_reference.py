@@ -106,13 +106,14 @@ def _record(kernel: Any, seed: int, sweeps: tuple[int, int], asked: Any) -> Mapp
     from assay.audits.equilibrium.kernel import audit_kernel
 
     finding = audit_kernel(kernel, seed=seed, sweeps=sweeps, beta=BETA, asked=asked, controls=False)
+    deciding = finding.measurement(finding.headline or "")
     return {
-        "share": finding.measurements[0].value,
-        "compared": finding.measurements[0].n,
+        "share": deciding.value,
+        "compared": deciding.n,
         "verdict": str(finding.verdict),
         "reason": finding.reason,
         "strong": finding.checks[1].verdict is Verdict.PASS,
-        "numbers": {m.name: m.value for m in finding.measurements[1:]},
+        "numbers": {m.name: m.value for m in finding.measurements if m is not deciding},
         "tables": [table.model_dump() for table in finding.tables[:2]],
         "figure": finding.figures[0].model_dump(),
     }

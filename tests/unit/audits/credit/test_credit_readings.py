@@ -20,7 +20,7 @@ from assay.studies.reproduce.cifar import load
 from assay.studies.reproduce.methods import Setting, train
 from assay.studies.reproduce.published import PublishedNumber
 from assay.studies.reproduce.reading_runs import ReadingRun, backward, draw_feedback, make_model, train_reading
-from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of
+from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of, parse_reading
 from assay.studies.reproduce.search import full_plan, recorded, run_name, run_search, screen_plan
 from assay.studies.reproduce.search_check import by_accuracy, one_by_one
 from assay.studies.reproduce.search_effects import JUDGED, chance, effects, explanations, spurious, wanted
@@ -39,15 +39,16 @@ def test_every_choice_takes_each_level_half_the_time_and_any_two_are_balanced() 
     assert set(OTHER) == set(vars(Reading()))
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.01])
 @pytest.mark.parametrize("arm", ["fa", "dfa"])
-def test_the_trainer_by_hand_gives_the_gradient_of_the_library_rule(arm: str) -> None:
-    run = ReadingRun(arm=arm, reading=Reading(), seed=3, **SMALL)
+def test_the_trainer_by_hand_gives_the_gradient_of_the_library_rule(arm: str, penalty: float) -> None:
+    run = ReadingRun(arm=arm, reading=Reading(), seed=3, penalty=penalty, **SMALL)
     model, feedback = make_model(run), draw_feedback(run)
     x, y = torch.randn(6, 3, 32, 32), torch.arange(6)
     backward(run, model, feedback, x, y)
     by_hand = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
-    rule = FeedbackAlignment(model, kind=arm, level="block", seed=0)
+    rule = FeedbackAlignment(model, kind=arm, level="block", seed=0, penalty=penalty)
     rule.load_state_dict({f"stream.{level}": matrix for level, matrix in enumerate(feedback)
                           if arm == "dfa" or level < run.depth})
     rule.backward(model, x, y)
@@ -151,6 +152,25 @@ def test_a_recorded_run_is_not_trained_again_and_idle_arms_are_not_planned(tmp_p
     planned = full_plan([Reading(length="unit"), Reading(schedule="constant")], epochs=30, seeds=[42])
     assert [p.arm for p in planned if p.reading.length == "unit"] == ["dfa", "fa"]
     assert len([p for p in planned if p.reading.schedule == "constant"]) == 4
+    with pytest.raises(InputError, match="'as it comes' or 'unit'"):
+        parse_reading("length: long")
+    with pytest.raises(InputError, match="choice"):
+        parse_reading("lenght: unit")
+
+
+def test_an_arm_that_a_reading_does_not_touch_counts_as_the_same(tiny_cifar: Path) -> None:
+    """The frozen baseline under another length of its signal, which it has not, is trained to the same bits."""
+    data = load(str(tiny_cifar))
+    one, two = (train_reading(ReadingRun(arm="frozen", reading=reading, **SMALL), data)
+                for reading in (Reading(), Reading(length="unit", cut="nowhere")))
+    assert one["norms"] == two["norms"] and one["accuracy"] == two["accuracy"]
+    ours = dict.fromkeys(JUDGED, 0.5)
+    record = {"run": {"arm": "dfa", "reading": vars(Reading(length="unit")), "seed": 42, "epochs": 30},
+              "cpu_seconds": 1.0, "accuracy": 0.306, "norms": [4e8], "gradient": 4e-9, "growth": [1.9e3]}
+    page = render([*made_up(Reading(length="unit"), ours), record], "records", ours)
+    assert "### Length: unit" in page and "| frozen | accuracy | 0.349 | 0.500 | the same |" in page
+    assert "| dfa-block | accuracy | 0.306 | 0.500 | 0.306 | 1 | within the margin |" in page
+    assert "4 of 8 figures within the margin; under the reading of the main table 0 of the same" in page
 
 
 def test_the_committed_page_is_what_the_committed_records_render_to() -> None:

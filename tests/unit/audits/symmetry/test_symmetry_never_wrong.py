@@ -93,6 +93,32 @@ def test_complex_inputs_and_outputs_are_audited(broken: bool) -> None:
     assert finding.verdict is (Verdict.FAIL if broken else Verdict.PASS), finding.reason
 
 
+class Rotary(nn.Module):
+    """Attention on a ring whose complex queries and keys turn with their places; ``wrong`` does not close the ring."""
+
+    def __init__(self, wrong: float = 0.0, places: int = 8, width: int = 6) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(width, width, dtype=torch.complex64) / width**0.5)
+        self.keys = nn.Parameter(torch.randn(width, width, dtype=torch.complex64) / width**0.5)
+        turns = torch.arange(places, dtype=torch.float64)[:, None] * torch.arange(1, width + 1) * (1 + wrong) / places
+        self.register_buffer("turns", torch.polar(torch.ones_like(turns), 2 * torch.pi * turns).to(torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        turns = self.turns[: x.shape[1]]
+        queries, keys = ((x.to(w.dtype) @ w) * turns for w in (self.queries, self.keys))
+        return torch.softmax((queries @ keys.mH).real, dim=-1) @ x
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_rotary_attention_with_complex_weights_is_not_exact_when_it_is_broken(broken: bool) -> None:
+    torch.manual_seed(1)
+    spec = sym.Symmetry(sym.Shifts(1), inputs=sym.image(1), outputs=sym.image(1))
+    finding = sym.audit_symmetry(Rotary(0.01 if broken else 0.0), torch.randn(6, 8, 6), spec, skip=["sizes"], **SMALL)
+    found = label(finding, "shift along image axis 0: output")
+    assert found == "BROKEN" if broken else found in ("EXACT", "FLOAT-LIMITED"), finding.reason
+    assert (finding.verdict is Verdict.FAIL) is broken
+
+
 class CutOff(nn.Module):
     """A live dipole beside an energy that has lost its positions."""
 
@@ -198,7 +224,7 @@ def test_innocent_layers_behind_a_guilty_one_pass_in_the_template() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Identity())
     finding = sym.audit_symmetry(model, torch.randn(6, 4), SETS, **SMALL)
-    text = sym.seed_template(finding)
+    text = sym.original_template(finding)
     layers = text.split("LAYER-WISE ANALYSIS:")[1].split("GRADIENT TEST:")[0]
     results = [line.removeprefix("- Result: ") for line in layers.splitlines() if line.startswith("- Result")]
     assert results == ["FAIL", "PASS", "PASS"], layers

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from assay import symmetry as sym
-from assay.audits.symmetry import drawing
+from assay.audits.symmetry import subject
 from assay.results import Verdict
 from assay.seeding import torch_generator
 
@@ -301,10 +301,69 @@ def test_a_flattened_image_is_known_as_one(size, broken):
 @pytest.mark.parametrize("bug", ["bias", "relu"])
 def test_a_model_too_large_to_trace_whole_is_traced_at_less_and_named_the_same(bug, at, monkeypatch):
     whole = audit(VectorNet(bug, at))
-    monkeypatch.setattr(drawing, "TRACED_BYTES", 1)
+    monkeypatch.setattr(subject, "LARGE_BYTES", 1)
     less = audit(VectorNet(bug, at))
     assert [issue.location for issue in less.issues] == [issue.location for issue in whole.issues]
     assert next(m.value for m in less.measurements if m.name == "inputs sent through the model") < next(
         m.value for m in whole.measurements if m.name == "inputs sent through the model")
     clean = audit(VectorNet())
     assert not clean.issues
+
+
+class Typed:
+    """A tensor and what it is of, as steerable networks hand it on."""
+
+    def __init__(self, tensor, kind):
+        self.tensor, self.kind = tensor, kind
+
+
+class Lifted(nn.Module):
+    """A module on typed tensors."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, h):
+        return Typed(self.inner(h.tensor), h.kind)
+
+
+class Steerable(nn.Module):
+    def __init__(self, *, broken):
+        super().__init__()
+        bad = nn.Linear(3, 3) if broken else nn.Identity()
+        self.layers = nn.Sequential(Lifted(Turned(Gate())), Lifted(bad), Lifted(Turned(Gate())))
+
+    def forward(self, x):
+        return self.layers(Typed(x, "vectors")).tensor
+
+
+class Turned(nn.Module):
+    """A module on [..., 3, channel] for tensors [..., 3]."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x.unsqueeze(-1))[..., 0]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_modules_that_hand_on_wrapped_tensors_are_seen(broken):
+    torch.manual_seed(0)
+    finding = audit(Steerable(broken=broken))
+    rows = {row[0]: row for t in finding.tables if t.title == "Layers under rotation" for row in t.rows}
+    assert rows["layers.0"][5] == "fits" and rows["layers.2"][5] == ("breaks" if broken else "fits")
+    assert {issue.location for issue in finding.issues} == ({"layers.1.inner"} if broken else set())
+
+
+def test_the_tables_say_where_modules_alone_stand_and_at_how_many_elements_gradients_were_compared():
+    finding = sym.audit_symmetry(VectorNet("relu", 1), points(), SPEC, transforms=6, skip=["sizes", "differences"])
+    tables = {table.title: table for table in finding.tables}
+    first, second = tables["Layers under rotation"], tables["Layers under reflection"]
+    said = "C and D stand under rotation"
+    assert said in second.note and said not in first.note
+    assert any(row[8] is not None for row in first.rows) and all(row[8] is None for row in second.rows)
+    compared = {row[0]: row[1] for row in tables["Gradients"].rows}
+    assert compared == {"rotation": 1, "reflection": 1, "permutation": 4}

@@ -81,6 +81,10 @@ def learned_keys(m: Any, x: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(x.view(-1, 1, 2, 4), m.k.expand(heads), m.v.expand(heads)).flatten(1)
 
 
+def from_a_root(m: Any, x: Tensor) -> Tensor:
+    return x @ torch.linalg.cholesky(m.w @ m.w.t() * 0 + torch.eye(8, dtype=x.dtype) + 0 * m.w)
+
+
 def experts_by_index(m: Any, x: Tensor) -> Tensor:
     return torch.bmm(x[:, None], m.w[(x.sum(1) > 0).long()])[:, 0]
 
@@ -141,6 +145,8 @@ NOT_REACHED: dict[str, Callable[[], nn.Module]] = {
     "a copy": lambda: Layer(lambda m, x: x @ m.w.t().contiguous(), w=(8, 8)),
     "a masked weight": lambda: Layer(lambda m, x: F.linear(x, m.w * m.mask), w=(8, 8), mask=torch.ones(8, 8).tril()),
     "a low-rank sum": lambda: Layer(lambda m, x: F.linear(x, m.w + m.a @ m.b), w=(8, 8), a=(8, 2), b=(2, 8)),
+    "a product that is the identity now": lambda: Layer(from_a_root, w=(8, 8)),
+    "a matrix that is zero now": lambda: Layer(lambda m, x: x + x @ (0 * m.w), w=(8, 8)),
     "solve": lambda: Layer(lambda m, x: torch.linalg.solve(m.w, x.t()).t(), w=(8, 8)),
 }
 """The error goes through the weight itself."""

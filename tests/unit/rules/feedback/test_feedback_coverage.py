@@ -204,4 +204,8 @@ def test_empty_and_broken_batches_are_refused_before_a_gradient_changes(level: s
         rule.backward(model, x[:0], y[:0])
     with pytest.raises(InputError, match="finite inputs"):
         rule.backward(model, x.clone().fill_(torch.nan), y)
+    if level == "layer":
+        for spoiled in (x[:0], x * torch.nan):
+            with pytest.raises(InputError, match="expected"):
+                rule.survey(model, spoiled)
     assert all(parameter.grad is None for parameter in model.parameters())

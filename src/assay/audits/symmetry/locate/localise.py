@@ -160,7 +160,8 @@ def _inputs(subject: Subject, case: int, rows: list[int]) -> list[Leaves]:
         size = subject.batch(case)
         return [[x[rows] if isinstance(x, Tensor) and x.ndim and len(x) == size else x for x in leaves]]
     generator = torch_generator(subject.seed, "variants")
-    return [leaves, *[jittered(leaves, generator) for _ in range(VARIANTS - 1)]]
+    count = 2 if subject.large else VARIANTS
+    return [leaves, *[jittered(leaves, generator) for _ in range(count - 1)]]
 
 
 def _moved(subject: Subject, leaves: Leaves, element: Elements) -> Leaves:

@@ -79,6 +79,7 @@ class _Work:
         self.modules = dict(subject.twin(self.best).named_modules())
         self.excused = {place.event.key for place in location.places if place.consistent and not place.fits}
         self.counted = plain_outputs(subject, leaves)
+        self.close = 64 * torch.finfo(subject.low_dtype).eps if self.best == "low" else 0.0
         self.rounding = self._rounding()
 
     def passes(self, mends: Mends) -> dict[Precision, Pass]:
@@ -142,22 +143,36 @@ class _Work:
         return len(events), None
 
     def _options(self, event: Event) -> list[list[Representation]]:
-        """Kinds a feature may have, the best fit first; several tensors take their n-th best together."""
-        there = next(e for e in self.passes({})[self.best].events if e.key == event.key)
-        here = self._event(self.best, event.key)
-        ranked = []
+        """Kinds a feature may have: those of what went into the module, then the best fits of what came out.
+
+        Several tensors take their n-th best together.
+        """
+        there = self.passes({})[self.best].events
+        ranked = self._ranked(event.key, there)
+        count = min(TRIED, max(len(one) for one in ranked))
+        found = [[one[min(number, len(one) - 1)] for one in ranked] for number in range(count)]
+        if event.kind == "exit":
+            into = self._ranked(("enter", event.module, event.call), there)
+            shapes = [tuple(x.shape) for _, x in self._event(self.best, ("enter", event.module, event.call)).tensors]
+            kinds = {shape: one[0] for shape, one in zip(shapes, into, strict=True) if len(one) == 1}
+            wanted = [tuple(x.shape) for _, x in self._event(self.best, event.key).tensors]
+            if all(shape in kinds for shape in wanted):
+                found.insert(0, [kinds[shape] for shape in wanted])
+        return found
+
+    def _ranked(self, key: Key, events: list[Event]) -> list[list[Representation]]:
+        """For each tensor of an event the kinds it may be of, the best fit first; that one alone if it is whole."""
+        here, there = self._event(self.best, key), next(event for event in events if event.key == key)
+        ranked: list[list[Representation]] = []
         for (_, a), (_, b) in zip(here.tensors, there.tensors, strict=True):
-            view = by_input(a, self.batch)
-            shape = tuple(view.shape)
-            module = self.modules.get(event.module)
+            shape, module = tuple(by_input(a, self.batch).shape), self.modules.get(key[1])
             kinds = [Reshaped(r, shape, plain=True) for r in candidates(shape, self.element, self.group, module=module)]
             gaps = [float((self._act(kind, a) - b).abs().double().norm().nan_to_num(nan=1e300)) for kind in kinds]
             order = sorted(range(len(kinds)), key=lambda i: gaps[i])
             # What is whole has one kind: mended as another, the transformation itself would be undone.
-            whole = gaps[order[0]] <= VANISHES * float(b.abs().double().norm())
+            whole = gaps[order[0]] <= max(VANISHES, self.close) * float(b.abs().double().norm())
             ranked.append([kinds[i] for i in (order[:1] if whole else order)])
-        count = min(TRIED, max(len(one) for one in ranked))
-        return [[one[min(number, len(one) - 1)] for one in ranked] for number in range(count)]
+        return ranked
 
     def _carried(self, precision: Precision, key: Key, reps: list[Representation]) -> list[Tensor]:
         tensors = [tensor for _, tensor in self._event(precision, key).tensors]

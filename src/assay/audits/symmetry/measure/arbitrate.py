@@ -114,7 +114,7 @@ class _Caps:
         if not bool((bound > suspicious(self._subject, self._spreads.get(index, 0.0))).any()):
             return bound, 0.0
         worst = int(numbers[bound.max(dim=1).values.argmax()])
-        limit = self._floors.jump_limit(index, worst).expand_as(bound)
+        limit = self._floors.jump_limit(index, bound, worst).expand_as(bound)
         jumps = bound[bound > limit]
         return torch.minimum(bound, limit), float(jumps.max()) if jumps.numel() else 0.0
 

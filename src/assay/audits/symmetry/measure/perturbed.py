@@ -90,9 +90,14 @@ class RoundingFloors:
             self._known[number] = perturbed(self._subject, leaves, self._precision, tag=tag)
         return self._known[number]
 
-    def jump_limit(self, index: int, worst: int) -> Tensor:
-        """[rows]: what rounding can be at most; the middle of the draws, so that one that jumps does not count."""
+    def jump_limit(self, index: int, bound: Tensor, worst: int) -> Tensor:
+        """[rows]: what rounding can be at most; the middle of the draws, so that one that jumps does not count.
+
+        What the copies show at the input is enough if no bound exceeds it; else they are asked at gx as well.
+        """
         here = self.here(index).median(dim=0).values
+        if bool((bound <= 2 * JUMP * here).all()):
+            return 2 * JUMP * here
         return JUMP * (here + torch.maximum(here, self.there(index, worst).median(dim=0).values))
 
 

@@ -246,9 +246,11 @@ def _gradient_tables(facts: Facts) -> list[Table]:
     found = []
     if rows:
         columns = ("generator", "elements", "kind", "by", "relative error", "error / bound", "verdict")
-        note = "where an output breaks, its gradients do too: one element says how much, and the others are left out"
-        some = any(test.generator in facts.broken_generators for test in facts.backward.gradients)
-        found.append(Table(title="Gradients", columns=columns, rows=tuple(rows), note=note if some else ""))
+        note = (
+            "'elements' is how many they were compared at: fewer in a large model, one where an output breaks, since "
+            "its gradients break with it"
+        )
+        found.append(Table(title="Gradients", columns=columns, rows=tuple(rows), note=note))
     if facts.backward.differences:
         other = [
             (

@@ -11,8 +11,8 @@ LAYERS = 200
 """Modules listed at most per generator; the tables of the finding hold all of them."""
 
 
-def seed_template(finding: Finding) -> str:
-    """The report in the fixed template: model, symmetry, end to end, layers, gradients, issues, verdict, advice.
+def original_template(finding: Finding) -> str:
+    """The report in the original's template: model, symmetry, end to end, layers, gradients, issues, verdict, advice.
 
     Everything is taken from the finding; nothing is computed.
     """
