@@ -38,7 +38,7 @@ SCHEDULES = ((1, 1), (1, 2))
 GAMMAS = (0.003, 0.1)
 MOST = 200
 ABOUT_CONTRACT = """\
-`sweeps` of the free and of the nudged phase, one-sided, beta 1e-3. Layered networks of the upper rows are
+`sweeps` of the free and of the nudged phase, one-sided, beta 1e-3. Networks of several hidden layers above are
 `solver="deflated"`, whose following of the weights is part of the time. Error and cosine are the worst of seven looks
 along 780 steps on MNIST at seeds 1 to 5, accuracy that on its test images after them (`python benchmarks/equilibrium.py
 training`, which says how the settings were fixed); the gap is to backprop of the network without feedback, in points,

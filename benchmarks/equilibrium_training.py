@@ -212,12 +212,14 @@ def summary(folder: Path) -> dict[str, Any]:
         looks = [seen for seed in CHECKED if (seen := read(f"{setting.name} error {seed}"))]
         if not looks:
             continue
-        worst = {"setting": setting.label, "error": max(each["error"] for each in looks),
+        worst: dict[str, Any] = {"setting": setting.label, "error": max(each["error"] for each in looks),
                  "cosine": min(each["cosine"] for each in looks),
                  "backprop_least": min(each["backprop_least"] for each in looks),
                  "backprop_most": max(each["backprop_most"] for each in looks)}
         if len(gaps) < 2:
-            found[setting.name] = {"seeds": 0, **found.get(setting.name, {}), **worst}
+            before = found.get(setting.name, {"seeds": 0, "error": 0.0, "cosine": 1.0})
+            found[setting.name] = {**before, **worst, "error": max(worst["error"], before["error"]),
+                                   "cosine": min(worst["cosine"], before["cosine"])}
             continue
         interval = mean_interval(gaps)
         found[setting.name] = {
