@@ -194,6 +194,12 @@ def test_the_floor_of_rounding_is_of_the_size_of_rounding() -> None:
     assert floor.shape == (3,) and bool((floor <= 2 * 2.01e6 * eps).all()) and bool((floor > 0.2e6 * eps).all())
 
 
+def test_indices_are_not_moved_by_rounding() -> None:
+    probe = prepare_probe(nn.Embedding(5, 2), torch.tensor([[1], [4]]), seed=0, inputs=2)
+    (floor,) = perturbed_floor(probe, 0, rows=True)
+    assert floor.shape == (2,) and bool((floor > 0).all()), "its weights move, the indices stay"
+
+
 def test_flags_random_states_and_gradients_are_put_back() -> None:
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)

@@ -22,6 +22,7 @@ def audit_credit(
             help="A task (digits, cifar10, ...), a .safetensors file with x and y, or pkg.module:name of a pair (x, y)."
         ),
     ],
+    *,
     weights: Annotated[Path | None, typer.Option(help="A .safetensors file with the trained weights.")] = None,
     blocks: Annotated[str | None, typer.Option(help='Glob that names the blocks, such as "encoder.layers.*".')] = None,
     rule: Annotated[
@@ -95,7 +96,7 @@ def run(
         _, x, y = subject_of(subject, *inputs.batch(data, samples))
         learning = learning_rule(rule, subject, seed=seed, blocks=blocks)
         if feedback is not None:
-            inputs.load_feedback(learning, feedback, subject, x, y, named=rule)
+            inputs.load_feedback(learning, feedback, subject, x=x, y=y, named=rule)
         baselines = None
         if epochs:
             baselines = train_baselines(

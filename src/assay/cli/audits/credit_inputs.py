@@ -45,7 +45,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     model.load_state_dict(stored)
 
 
-def load_feedback(rule: Rule, path: Path, model: nn.Module, x: Tensor, y: Tensor, *, named: str) -> None:
+def load_feedback(rule: Rule, path: Path, model: nn.Module, *, x: Tensor, y: Tensor, named: str) -> None:
     """Give ``rule`` the matrices of a file, which must be those it uses on this model.
 
     A matrix the rule does not find is drawn at random when it is first used, so the wrong file would go unnoticed: one

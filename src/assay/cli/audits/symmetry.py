@@ -27,6 +27,7 @@ def audit_symmetry(
             "`symmetry` beside the model."
         ),
     ] = None,
+    *,
     sample: SamplePath = None,
     shape: Shape = None,
     against: Annotated[
