@@ -81,6 +81,8 @@ def elementwise(node: Any, depends: Collection[Any], tensor: Tensor) -> bool:
     """
     shape = sizes(node)
     inputs = [index for index, (child, _) in enumerate(node.next_functions) if child in depends]
+    if tensor.layout is not torch.strided:  # a sparse matrix
+        return False
     if shape is None or not shape.numel() or any(spread_over(node, index) for index in inputs):
         return False
     generator = torch.Generator().manual_seed(0)
@@ -102,7 +104,7 @@ def changed(tensors: Iterable[Tensor]) -> Iterator[None]:
     """Inside, the memory of these tensors holds other values, not zeros and ones alone; versions do not notice."""
     kept = []
     for tensor in tensors:
-        if tensor.is_floating_point() or tensor.is_complex():
+        if tensor.layout is torch.strided and (tensor.is_floating_point() or tensor.is_complex()):
             # Of a tensor that repeats its memory (expanded) one copy is changed.
             once = tuple(slice(0, 1) if not step else slice(None) for step in tensor.stride())
             memory = tensor.data[once] if once else tensor.data
