@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from equilibrium_training import BOUNDED, RECORDS, SETTINGS, Setting, agreement, ladder
+from equilibrium_training import BOUNDED, CHECKED, RECORDS, SETTINGS, Setting, agreement, ladder
 from torch import Tensor, nn
 
 from assay import tasks
@@ -40,13 +40,14 @@ MOST = 200
 ABOUT_CONTRACT = """\
 `sweeps` of the free and of the nudged phase, one-sided, beta 1e-3. Networks of several hidden layers above are
 `solver="deflated"`, whose following of the weights is part of the time. Error and cosine are the worst of seven looks
-along 780 steps on MNIST at seeds 1 to 5, accuracy that on its test images after them (`python benchmarks/equilibrium.py
-training`, which says how the settings were fixed); the gap is to backprop of the network without feedback, in points,
-with a paired 95 % t interval. The contract: error <= 0.05, cosine >= 0.99, the whole interval of the gap within 0.3
-points. `backprop's error` is that of the gradient of the feed-forward network with the same weights against the same
-gradient at rest, least and most of the looks after the first step: what is left to do for the phases. A row in which it
-were small would be a contract about nothing. In the rows below weights are bounded at a spectral norm (`keep_bounded`,
-its time included) instead, `solver="projected"`: that costs more accuracy than the contract allows."""
+along 780 steps on MNIST at seeds 1 to 5 (of a layered network with a number in brackets: at so many of them), accuracy
+that on its test images after them (`python benchmarks/equilibrium.py training`, which says how the settings were
+fixed); the gap is to backprop of the network without feedback, in points, with a paired 95 % t interval. The contract:
+error <= 0.05, cosine >= 0.99, the whole interval of the gap within 0.3 points. `backprop's error` is that of the
+gradient of the feed-forward network with the same weights against the same gradient at rest, least and most of the
+looks after the first step (in brackets at how many of the seeds, where not all): what is left to do for the phases. A
+row in which it were small would be a contract about nothing. In the rows below weights are bounded at a spectral norm
+(`keep_bounded`, its time included) instead, `solver="projected"`: that costs more accuracy than the contract allows."""
 ABOUT_LADDER = """\
 The price does not depend on gamma, the error does: free weights, `solver="deflated"`, one sweep a phase, at seed 0, by
 which the settings above were fixed."""
@@ -153,7 +154,8 @@ def contract_row(setting: Setting, x: Tensor, y: Tensor, found: dict[str, Any] |
     if found is None or found["setting"] != setting.label:
         return f"{head} not measured | | | | | | |"
     without = f"{found['backprop_least']:.2f} to {found['backprop_most']:.2f}" if "backprop_most" in found else ""
-    head += f" {found['error']:.3f} | {found['cosine']:.4f} | {without} |"
+    looked = "" if found.get("looked", len(CHECKED)) == len(CHECKED) else f" ({found['looked']})"
+    head += f" {found['error']:.3f} | {found['cosine']:.4f} | {without}{looked} |"
     if not found["seeds"]:
         return f"{head} not measured | | | |"
     ends = "" if found["low"] is None else f" [{found['low']:+.2f}, {found['high']:+.2f}]"

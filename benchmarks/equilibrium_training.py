@@ -212,10 +212,12 @@ def summary(folder: Path) -> dict[str, Any]:
         looks = [seen for seed in CHECKED if (seen := read(f"{setting.name} error {seed}"))]
         if not looks:
             continue
-        worst: dict[str, Any] = {"setting": setting.label, "error": max(each["error"] for each in looks),
-                 "cosine": min(each["cosine"] for each in looks),
-                 "backprop_least": min(each["backprop_least"] for each in looks),
-                 "backprop_most": max(each["backprop_most"] for each in looks)}
+        worst: dict[str, Any] = {
+            "setting": setting.label, "looked": len(looks), "error": max(each["error"] for each in looks),
+            "cosine": min(each["cosine"] for each in looks),
+            "backprop_least": min(each["backprop_least"] for each in looks),
+            "backprop_most": max(each["backprop_most"] for each in looks),
+        }
         if len(gaps) < 2:
             before = found.get(setting.name, {"seeds": 0, "error": 0.0, "cosine": 1.0})
             found[setting.name] = {**before, **worst, "error": max(worst["error"], before["error"]),
