@@ -234,14 +234,16 @@ def _tests_fail(place: Path, tests: list[str], timeout: float, watched: tuple[Pa
     if child == 0:
         _run_tests(place, tests, watched)
     ends = time.monotonic() + timeout
-    while time.monotonic() < ends:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return status != 0
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
+    ended, status = 0, 0
+    try:
+        while not ended and time.monotonic() < ends:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            time.sleep(0 if ended else 0.05)
+    finally:
+        if not ended:  # it hangs, or whoever started this has had enough: it is in a session of its own
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return not ended or status != 0
 
 
 def _run_tests(place: Path, tests: list[str], watched: tuple[Path, Path] | None) -> None:

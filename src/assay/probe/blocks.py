@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Literal
 
 import torch
@@ -118,7 +118,7 @@ def _record_calls(model: nn.Module, x: Tensor) -> list[_Call]:
     """Every module call of one forward pass in order of its beginning; evaluation mode, no graph, hooks removed."""
     calls: list[_Call] = []
     open_calls: dict[int, list[_Call]] = {}
-    clock = iter(range(10**9))
+    clock = count()
     handles = []
 
     def begin(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:

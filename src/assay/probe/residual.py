@@ -8,6 +8,7 @@ Gates of a recurrent cell add two terms of equal length, a bias does not come fr
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ def _record(model: nn.Module, x: Tensor) -> list[_NodeCall]:
 
     calls: list[_NodeCall] = []
     waiting: dict[int, list[_NodeCall]] = {}
-    clock = iter(range(10**9))
+    clock = count()
     handles = []
 
     def begin(name: str, module: nn.Module, given: Any) -> None:

@@ -231,3 +231,35 @@ def test_a_stream_is_cut_only_where_every_parameter_still_learns() -> None:
 
     hidden = nn.Sequential(nn.Linear(4, 6), Hiding(), Hiding(), nn.Linear(6, 3))
     assert not can_cut(hidden, x, discover_blocks(hidden, x))
+
+
+class Stage(nn.Module):
+    """A wide layer, then ``blocks`` skips of the same width: how much of it is blocks is set by ``inner``."""
+
+    def __init__(self, width: int, blocks: int, *, wide: int) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(width, wide), nn.Linear(wide, width)
+        self.blocks = nn.Sequential(*(Skip(width) for _ in range(blocks)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.blocks(torch.relu(self.out(self.into(x))))
+
+
+def test_stages_are_read_by_their_blocks_only_where_these_hold_most_of_the_weights() -> None:
+    fine = nn.Sequential(nn.Linear(4, 6), Stage(6, 2, wide=3), Stage(6, 2, wide=3), nn.Linear(6, 2))
+    coarse = nn.Sequential(nn.Linear(4, 6), Stage(6, 1, wide=60), Stage(6, 1, wide=60), nn.Linear(6, 2))
+    assert discover_blocks(fine, data(5, 4)).names == ("1.blocks.0", "1.blocks.1", "2.blocks.0", "2.blocks.1")
+    assert discover_blocks(coarse, data(5, 4)).names == ("1", "2")
+
+
+def test_a_stage_that_adds_to_its_input_and_holds_one_block_is_read_by_that_block_like_the_others() -> None:
+    class Adds(nn.Module):
+        def __init__(self, blocks: int) -> None:
+            super().__init__()
+            self.blocks = nn.Sequential(*(Skip() for _ in range(blocks)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.blocks(x)
+
+    model = nn.Sequential(Adds(2), Adds(1))
+    assert residual_modules(model, data(5, 6)) == ["0.blocks.0", "0.blocks.1", "1.blocks.0"]

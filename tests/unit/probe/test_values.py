@@ -214,3 +214,28 @@ def test_flags_random_states_and_gradients_are_put_back() -> None:
     with untouched_random_state():
         torch.rand(3)
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+class Draws(nn.Module):
+    """Adds noise of the global generator."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.rand_like(x)
+
+
+def test_noise_of_a_model_is_its_own_unless_the_same_is_asked_for_at_every_call() -> None:
+    probe = prepare_probe(Draws(), torch.ones(2, 3), seed=0, inputs=2)
+    one, other = (probe.values(probe.cases[0], "low")[0] for _ in range(2))
+    assert not torch.equal(one, other)
+    probe.common_noise = True
+    one, other = (probe.values(probe.cases[0], "low")[0] for _ in range(2))
+    assert torch.equal(one, other)
+
+
+def test_answers_at_an_unchanged_input_are_computed_once_for_every_case() -> None:
+    probe = prepare_probe(nn.Linear(3, 2), [torch.ones(1, 3), torch.zeros(1, 3)], seed=0, inputs=2)
+    before = probe.cost.calls
+    first, again = probe.base(1, "low"), probe.base(1, "low")
+    assert probe.cost.calls == before + 1 and first is again
+    assert torch.allclose(first[0], probe.low.bias.detach().double().expand(1, 2))
+    assert probe.base(0, "low") is probe.base(0, "low") and probe.cost.calls == before + 1

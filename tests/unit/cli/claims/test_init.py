@@ -16,7 +16,7 @@ from assay.cli import _app
 from assay.cli.claims.init import MODULE, NUMBER, start
 from assay.config import load
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_a_new_repository_gets_settings_a_claim_and_ci_that_agree(tmp_path: Path) -> None:
