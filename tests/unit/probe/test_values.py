@@ -239,3 +239,9 @@ def test_answers_at_an_unchanged_input_are_computed_once_for_every_case() -> Non
     assert probe.cost.calls == before + 1 and first is again
     assert torch.allclose(first[0], probe.low.bias.detach().double().expand(1, 2))
     assert probe.base(0, "low") is probe.base(0, "low") and probe.cost.calls == before + 1
+
+
+def test_memory_is_planned_by_the_largest_and_by_all_activations_of_a_row() -> None:
+    """Per row: 5 and then 2 numbers of four bytes; all of them again in float64, the model's own output included."""
+    probe = prepare_probe(nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 2)), torch.ones(4, 3), seed=0, inputs=4)
+    assert probe.row_bytes == 5 * 4 and probe.trace_bytes == 8 * (5 + 2 + 2)
