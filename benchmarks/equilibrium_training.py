@@ -19,7 +19,7 @@ import json
 import statistics
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,14 @@ SETTINGS = (
     Setting("784-512-10", 1.25, 0.1, None, (1, 1), hidden=1, solver="projected"),
     Setting("784-512-512-10", 1.7, 0.02, None, (1, 1), hidden=2),
     Setting("784-512x3-10", 1.9, 0.015, None, (1, 1), hidden=3),
-    Setting("784-512x5-10", 2.1, 0.012, None, (1, 1), hidden=5),
+    Setting("784-512x5-10", 2.1, 0.01, None, (1, 1), hidden=5),
     Setting("small convolution, max pooling", 2.3, 0.003, None, (2, 2)),
 )
 """Feedback, in round numbers, whose error on seed 0 stays below 0.04 with weights that grow freely, which leaves room
-for other seeds. The convolution had one sweep in each phase until seed 1 found an error of 0.09 (a winner of the
-pooling changed)."""
+for other seeds. Two were mended after a look at checked seeds: the convolution had one sweep in each phase until seed
+1 found an error of 0.09 (a winner of the pooling changed), five layers had gamma 0.012 until seed 2 found 0.079."""
+LADDER = {2: (0.02, 0.03, 0.05), 3: (0.015, 0.02, 0.03), 5: (0.01, 0.012, 0.015, 0.02)}
+"""By hidden layers: the same with more feedback, at seed 0 only. What it costs does not depend on gamma."""
 BOUNDED = (
     Setting("784-512-512-10, bounded", 1.7, 0.09, 1.0, (1, 1), hidden=2, solver="projected"),
     Setting("784-512x3-10, bounded", 1.9, 0.05, 1.0, (1, 1), hidden=3, solver="projected"),
@@ -114,11 +116,19 @@ def main() -> None:
         for setting, arm in itertools.product(SETTINGS + BOUNDED * (seed < FEWER), ("backprop", "ep")):
             planned.append((trained(setting, arm, seed),
                             lambda s=setting, a=arm, n=seed: ended(s, a, n)))  # type: ignore[misc]
+    for name, setting in ladder().items():
+        planned.append((f"{name} error 0", lambda s=setting: erred(s, 0)))  # type: ignore[misc]
     for name, measure in planned:
         file = options.records / f"{name}.json"
         if not file.exists() and (not options.only or name.startswith(tuple(options.only))):
             file.write_text(json.dumps(measure()))
             print(file.name, file.read_text(), flush=True)
+
+
+def ladder() -> dict[str, Setting]:
+    """The settings of LADDER by name."""
+    return {f"ladder {setting.name} gamma {gamma}": replace(setting, gamma=gamma)
+            for setting in SETTINGS for gamma in LADDER.get(setting.hidden, ())}
 
 
 def trained(setting: Setting, arm: str, seed: int) -> str:
@@ -202,12 +212,16 @@ def summary(folder: Path) -> dict[str, Any]:
         looks = [seen for seed in CHECKED if (seen := read(f"{setting.name} error {seed}"))]
         if not looks:
             continue
-        worst = {"setting": setting.label, "error": max(each["error"] for each in looks),
-                 "cosine": min(each["cosine"] for each in looks),
-                 "backprop_least": min(each["backprop_least"] for each in looks),
-                 "backprop_most": max(each["backprop_most"] for each in looks)}
+        worst: dict[str, Any] = {
+            "setting": setting.label, "looked": len(looks), "error": max(each["error"] for each in looks),
+            "cosine": min(each["cosine"] for each in looks),
+            "backprop_least": min(each["backprop_least"] for each in looks),
+            "backprop_most": max(each["backprop_most"] for each in looks),
+        }
         if len(gaps) < 2:
-            found[setting.name] = {"seeds": 0, **found.get(setting.name, {}), **worst}
+            before = found.get(setting.name, {"seeds": 0, "error": 0.0, "cosine": 1.0})
+            found[setting.name] = {**before, **worst, "error": max(worst["error"], before["error"]),
+                                   "cosine": min(worst["cosine"], before["cosine"])}
             continue
         interval = mean_interval(gaps)
         found[setting.name] = {
@@ -215,6 +229,12 @@ def summary(folder: Path) -> dict[str, Any]:
             "backprop": 100 * statistics.mean(p["accuracy"] for _, p in pairs), "gap": statistics.mean(gaps),
             "low": interval.low if interval else None, "high": interval.high if interval else None, **worst,
         }
+    for name, setting in ladder().items():
+        file = folder / f"{name} error 0.json"
+        if file.exists():
+            found[name] = {"setting": setting.label, **json.loads(file.read_text())}
+        elif known.get(name, {}).get("setting") == setting.label:
+            found[name] = known[name]
     return found
 
 

@@ -3,8 +3,8 @@
     python benchmarks/tasks.py tune  [TASK ...]            search settings, write studies/arms/chosen/TASK.json
     python benchmarks/tasks.py run   OUT --seeds 5 [TASK ...] [--rules ...] [--models ...]
     python benchmarks/tasks.py                             the quick part: digits and control, timed
-    python benchmarks/tasks.py page  [RUN ...]             docs/results/bench.md and bench.json from finished runs,
-                                                           or the page again from bench.json
+    python benchmarks/tasks.py page  [RUN ...] [--add]     docs/results/bench.md and bench.json from finished runs,
+                                                           before those it has, or the page again from bench.json
 
 ``tune`` and ``run`` resume: the same command after a kill goes on where it stopped. Nothing on the page is typed.
 """
@@ -53,6 +53,7 @@ def main() -> None:
     running.add_argument("--workers", type=int)
     page = commands.add_parser("page")
     page.add_argument("runs", nargs="*", type=Path)
+    page.add_argument("--add", action="store_true", help="keep the runs the page has")
     given = parser.parse_args()
     {"tune": tune, "run": run, "page": write_page, None: quick}[given.command](given)
 
@@ -96,8 +97,8 @@ def write_page(given: argparse.Namespace) -> None:
     """The results page and its data; every number comes out of the runs."""
     from assay.results import Run, load_run
 
-    kept = [] if given.runs else json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
-    runs = [load_run(path) for path in given.runs] or [Run.model_validate(content) for content in kept]
+    kept = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8")) if given.add or not given.runs else []
+    runs = [*map(load_run, given.runs), *map(Run.model_validate, kept)]
     lines = ["# Benchmark results", "", "Written by `python benchmarks/tasks.py page`; do not edit. What the columns "
              "mean: [the benchmark](../guides/benchmark.md). All numbers are in [bench.json](bench.json).", "",
              "![Verdicts and intervals, task by task](../images/gallery/results-benchmark.png)", "",

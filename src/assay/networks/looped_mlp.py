@@ -8,7 +8,7 @@ With *tied* weights, W = (A + A^T) / 2, the loop has an energy and equilibrium p
 
 *Untied*, W = A, there is no energy: the rule must be told (``nudge="asymmetric"``), or backprop through time used.
 Spectral normalisation divides W (and W_in) by its largest singular value when that exceeds ``bound``. It runs once per
-batch, in ``clamp``, not once per step, by a warm-started power iteration with a certificate (``solving.spectral``), and
+batch, in ``clamp``, not once per step, by a warm-started iteration with a certificate (``solving.spectral``), and
 its derivative is part of the gradient. With bound <= 1 and slopes at most 1 the loop is a contraction, and the
 synchronous sweep lowers the energy: E is bounded by a majoriser that R dominates.
 """
@@ -31,7 +31,7 @@ from assay.solving.activations import activation as activation_called
 from assay.solving.deviation import Units, relative_change, relax_deviations
 from assay.solving.responses import response
 from assay.solving.solution import Solution
-from assay.solving.spectral import SpectralNorm, spectral_norm
+from assay.solving.spectral import BLOCK, SpectralNorm, spectral_norm
 
 Norms = tuple[SpectralNorm | None, SpectralNorm | None]
 """Of the input weights and of the loop; None where nothing is normalised."""
@@ -73,11 +73,11 @@ class LoopedMLP(EquilibriumModule[ClampedLoop]):
         self.input = cast(nn.Linear, seeded(nn.Linear, inputs, hidden, generator=generator))
         self.loop = cast(nn.Linear, seeded(nn.Linear, hidden, hidden, bias=False, generator=generator))
         self.output = cast(nn.Linear, seeded(nn.Linear, hidden, classes, generator=generator))
-        # Where the last power iterations ended; not part of what is saved.
-        self.input_direction: Tensor
-        self.loop_direction: Tensor
-        self.register_buffer("input_direction", torch.zeros(hidden), persistent=False)
-        self.register_buffer("loop_direction", torch.zeros(hidden), persistent=False)
+        # Where the last iterations for the norms ended; not part of what is saved.
+        self.input_block: Tensor
+        self.loop_block: Tensor
+        self.register_buffer("input_block", torch.zeros(hidden, BLOCK), persistent=False)
+        self.register_buffer("loop_block", torch.zeros(hidden, BLOCK), persistent=False)
 
     @property
     def loss_scale(self) -> float:
@@ -192,9 +192,9 @@ class LoopedMLP(EquilibriumModule[ClampedLoop]):
         """The largest singular values, found from those of the batch before."""
         if not self.spectral_norm:
             return None, None
-        found = (spectral_norm(self.input.weight.detach(), self.input_direction),
-                 spectral_norm(self._loop().detach(), self.loop_direction))
-        self.input_direction, self.loop_direction = found[0].left, found[1].left
+        found = (spectral_norm(self.input.weight.detach(), self.input_block),
+                 spectral_norm(self._loop().detach(), self.loop_block))
+        self.input_block, self.loop_block = found[0].block, found[1].block
         return found
 
     def _normalised(self, weight: Tensor, norm: SpectralNorm | None) -> Tensor:

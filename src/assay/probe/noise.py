@@ -18,7 +18,8 @@ def normal(like: Tensor, generator: torch.Generator) -> Tensor:
 
 def uniform(like: Tensor, generator: torch.Generator) -> Tensor:
     """Numbers between -1 and 1, in both parts of complex ones, with the shape, device and dtype of ``like``."""
-    return (2 * torch.rand(like.shape, generator=generator, dtype=_exact_dtype(like)) - _middle(like)).to(like)
+    drawn = torch.rand(like.shape, generator=generator, dtype=_exact_dtype(like))
+    return drawn.mul_(2).sub_(_middle(like)).to(like)  # in place: a network has millions of them
 
 
 def _exact_dtype(like: Tensor) -> torch.dtype:

@@ -52,7 +52,9 @@ def response(
         p, q, _, t = unit.sigmoid
         middle = states if (p, t) == (2.0, -1.0) else (states - t).mul_(2 / p).sub_(1)
         # Not 1 - m^2: the two factors are exact where m is close to 1.
-        slope = torch.mul(1 - middle, 1 + middle).mul_(p * q / 4)
+        slope = torch.mul(1 - middle, 1 + middle)
+        if p * q != 4:
+            slope.mul_(p * q / 4)
         half = q * scale / 2
         brief = states.dtype == torch.float32 and strongest <= BRIEF
         form = _scaled if half * strongest < LINEAR else _brief if brief else _exact

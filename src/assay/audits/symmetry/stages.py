@@ -7,6 +7,7 @@ other stages go on.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable
 from functools import partial
@@ -96,7 +97,7 @@ def run_guards(subject: Subject, options: Options, sample: Any) -> tuple[Subject
         stopped = finite.reason if reproducible else checks[-2].reason
         return subject, Guards(tuple(checks), stopped, stochastic), ()
     subject, coupling = layout.arrange(subject, sample, options.inputs, stochastic=bool(stochastic))
-    subject = _with_fewer_rows(subject, options.inputs)
+    subject = _with_fewer_rows(_without_repeats(subject), options.inputs)
     checks.append(guards.coupling_check(coupling, subject.symmetry.batch))
     tried = Attempts()
     spreads = tried("spread of the outputs", lambda: output_spreads(subject)) or {}
@@ -315,6 +316,23 @@ def _judged(facts: Facts, name: str, draw: Callable[[Group], Elements]) -> list[
         acts = name == "identity" or (bool(moves) and (reacts is None or reacts.reacts_to(one.output, moves)))
         found.append(Test(name, one, verdict, moves, acts))
     return found
+
+
+def _without_repeats(subject: Subject) -> Subject:
+    """Each row once: rows that are the same (torch.ones) are one input, and their outputs have no spread."""
+    if not subject.rows or subject.fixed_batch:
+        return subject
+    size = subject.batch(0)
+    rowwise = [x for x in subject.cases[0] if isinstance(x, Tensor) and x.ndim and len(x) == size]
+    first: dict[bytes, int] = {}
+    for row in range(size):
+        digest = hashlib.blake2b()
+        for x in rowwise:
+            digest.update(x.detach()[row].reshape(-1).view(torch.uint8).numpy().tobytes())
+        first.setdefault(digest.digest(), row)
+    if len(first) == size:
+        return subject
+    return dataclasses.replace(subject, cases=[take_rows(subject, 0, list(first.values()))], _base={})
 
 
 def _with_fewer_rows(subject: Subject, count: int) -> Subject:

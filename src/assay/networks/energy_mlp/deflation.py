@@ -54,7 +54,7 @@ class Foresight:
         """Of every link, (rows, k): from z as the force above makes it to the force, along U, that comes back."""
 
     def add(self, layer: int, force: Tensor, change: Tensor | None) -> Tensor:
-        """``force`` of a layer above the first with the change to come of the layer below added, in place.
+        """``force`` of a layer above the first with the change to come of the layer below added, fresh storage.
 
         ``change`` is how far the force takes the layer from the sweep before, whose answer it contains already; before
         the first sweep, where all is change, the slope tells it. Only a change that is zero at rest leaves it there.
@@ -64,7 +64,7 @@ class Foresight:
             change = force * slope if self.phases == 1 else (
                 torch.unflatten(force, 0, (self.phases, -1)) * slope).flatten(0, 1)
         left = self.outliers.left[layer - 1]
-        return torch.addmm(force, (left @ change.mT).mT * self.answers[layer - 1], left, out=force)
+        return torch.addmm(force, (left @ change.mT).mT * self.answers[layer - 1], left)
 
 
 class Deflated:

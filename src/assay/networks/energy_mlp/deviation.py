@@ -99,12 +99,12 @@ class DeviationSweep:
         if self.projection is None:
             return self.responses[layer](self._force(layer, units))
         above = self._from_above(layer, units)
-        fed = layer > 0 and (self.foresight is not None or units[layer - 1] is not None)
+        fed = layer > 0 and units[layer - 1] is not None
         force = self._from_below(layer, units, above.clone()) if fed else above
         if self.foresight is not None and layer > 0:
             before = units[layer]
             change = None if before is None else self._answer(layer, force).sub_(before)
-            self.foresight.add(layer, force, change)
+            force = self.foresight.add(layer, force, change)
         new = self._answer(layer, force)
         self.projection.note(layer, new, above=above, force=force)
         return new

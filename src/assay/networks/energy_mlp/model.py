@@ -66,6 +66,9 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
     torch.Size([5, 3])
     """
 
+    _outliers: Outliers | None = None
+    """What ``deflated`` knows of the weights, from batch to batch; nothing that a fixed point depends on."""
+
     def __init__(
         self, widths: Sequence[int], *, gamma: float = 0.25, activation: str = "tanh", readout: str = "softmax",
         solver: str = "sweeps", sweeps: int = 30, tolerance: float | None = 1e-6, seed: int = 0,
@@ -81,7 +84,6 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         self.widths = tuple(widths)
         self.gamma, self.solver = gamma, solver
         self.activation = activation_called(activation)
-        self._outliers: Outliers | None = None
         generator = torch_generator(seed, "init", "energy-mlp")
         self.layers = nn.ModuleList(seeded(nn.Linear, n, m, generator=generator) for n, m in itertools.pairwise(widths))
         self.depth = len(widths) - (2 if readout == "softmax" else 1)

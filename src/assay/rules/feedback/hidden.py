@@ -37,7 +37,7 @@ def find_fixed(graph: Graph, shifted: Graph | None, model: nn.Module) -> list[We
     computed from parameters.
     """
     names = {buffer.data_ptr(): name for name, buffer in model.named_buffers()}
-    known = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}  # found by ``find_hidden``
+    known = {parameter.data_ptr() for parameter in model.parameters()}  # found by ``find_hidden``
     comparable = shifted if shifted is not None and len(shifted.nodes) == len(graph.nodes) else None
     rows = {}
     for number, node in enumerate(graph.nodes):
@@ -46,7 +46,7 @@ def find_fixed(graph: Graph, shifted: Graph | None, model: nn.Module) -> list[We
         for place, kept in enumerate(graph.saved[node]):
             tensor = kept.tensor
             matrix = kept.constant and tensor.is_floating_point() and sum(size > 1 for size in tensor.shape) > 1
-            if not matrix or tensor.untyped_storage().data_ptr() in known:
+            if not matrix or tensor.data_ptr() in known:
                 continue
             if elementwise(node, graph.depends, tensor) or not _depends_on(graph, node, tensor):
                 continue

@@ -81,6 +81,8 @@ def elementwise(node: Any, depends: Collection[Any], tensor: Tensor) -> bool:
     """
     shape = sizes(node)
     inputs = [index for index, (child, _) in enumerate(node.next_functions) if child in depends]
+    if tensor.layout is not torch.strided:  # a sparse matrix
+        return False
     if shape is None or not shape.numel() or any(spread_over(node, index) for index in inputs):
         return False
     generator = torch.Generator().manual_seed(0)
@@ -99,22 +101,20 @@ def elementwise(node: Any, depends: Collection[Any], tensor: Tensor) -> bool:
 
 @contextlib.contextmanager
 def changed(tensors: Iterable[Tensor]) -> Iterator[None]:
-    """Inside, the memory of these tensors holds other values, none of them zero for long; versions do not notice.
-
-    The whole memory, of which a tensor may be a part, or which it may repeat.
-    """
-    memories: dict[int, tuple[Tensor, Tensor]] = {}
+    """Inside, the memory of these tensors holds other values, not zeros and ones alone; versions do not notice."""
+    kept = []
     for tensor in tensors:
-        if tensor.is_floating_point() or tensor.is_complex():
-            storage = tensor.untyped_storage()
-            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage)
-            memories.setdefault(storage.data_ptr(), (flat, flat.clone()))
+        if tensor.layout is torch.strided and (tensor.is_floating_point() or tensor.is_complex()):
+            # Of a tensor that repeats its memory (expanded) one copy is changed.
+            once = tuple(slice(0, 1) if not step else slice(None) for step in tensor.stride())
+            memory = tensor.data[once] if once else tensor.data
+            kept.append((memory, memory.clone()))
     try:
-        for memory, value in memories.values():
+        for memory, value in kept:
             memory.copy_(0.37 - 1.25 * value)
         yield
     finally:
-        for memory, value in memories.values():
+        for memory, value in kept:
             memory.copy_(value)
 
 

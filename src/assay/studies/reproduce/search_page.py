@@ -158,8 +158,8 @@ def _foretold(records: Sequence[Record], ours: Ours) -> str:
             parts.append(f"{name}:\n\n{_held_out(found)}")
     evident = [found for _, found in tests if found is not None and found.left < 1 and found.by_chance <= 0.05]
     parts.append("A chosen reading foretells held-out figures better than luck: there is something in it." if evident
-                 else "Neither does better than luck: these choices, one effect each, do not explain the source's "
-                      "figures.")
+                 else "Neither does better than luck: effects of the short runs, added up, do not foretell the "
+                      "source's figures. What a reading does when it is trained stands below.")
     return "\n\n".join(parts)
 
 

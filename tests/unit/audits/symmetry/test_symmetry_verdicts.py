@@ -139,3 +139,12 @@ def test_the_adversary_finds_what_a_small_sample_misses():
     assert sym.audit_symmetry(RareCap(), x, ROTATED, **options).verdict is Verdict.PARTIAL
     attacked = sym.audit_symmetry(RareCap(), x, ROTATED, adversarial=40, **options)
     assert attacked.verdict is Verdict.FAIL and "adversary" in attacked.reason
+
+
+@pytest.mark.parametrize("bug", [0.0, 1e-3])
+@pytest.mark.parametrize("x", [torch.ones(6, 5, 3), torch.randn(1, 5, 3).expand(6, 5, 3)], ids=["ones", "one repeated"])
+def test_rows_that_are_the_same_are_one_input(x, bug):
+    finding = sym.audit_symmetry(Norms(broken=bug), x, ROTATED, transforms=6)
+    assert finding.verdict is (Verdict.FAIL if bug else Verdict.PASS), finding.reason
+    assert bug or "one input" in finding.reason
+    assert finding.measurement("inputs tested").value == 1

@@ -147,6 +147,7 @@ NOT_REACHED: dict[str, Callable[[], nn.Module]] = {
     "a low-rank sum": lambda: Layer(lambda m, x: F.linear(x, m.w + m.a @ m.b), w=(8, 8), a=(8, 2), b=(2, 8)),
     "a product that is the identity now": lambda: Layer(from_a_root, w=(8, 8)),
     "a matrix that is zero now": lambda: Layer(lambda m, x: x + x @ (0 * m.w), w=(8, 8)),
+    "a sparse copy": lambda: Layer(lambda m, x: torch.sparse.mm(m.w.to_sparse(), x.t()).t(), w=(8, 8)),
     "solve": lambda: Layer(lambda m, x: torch.linalg.solve(m.w, x.t()).t(), w=(8, 8)),
 }
 """The error goes through the weight itself."""

@@ -60,7 +60,7 @@ def nudge(
     with torch.no_grad():
         for weight in [*model.parameters(), *model.buffers()]:
             if is_continuous(weight):
-                weight.mul_(1 + eps * uniform(weight, generator))
+                weight.mul_(uniform(weight, generator).mul_(eps).add_(1))
     moved = [exact(x) * (1 + eps * uniform(exact(x), generator)) if is_continuous(x) else x for x in leaves]
     return model, moved
 
