@@ -79,14 +79,14 @@ class GradientEquivalence:
         task = digits(seed=trial.seed)
         layered = recipe.network(trial.seed)
         loop = LoopedMLP(64, 64, 10, tied=False, spectral_norm=False, seed=trial.seed)
+        held = [parameter for name, parameter in loop.named_parameters() if name == "loop.weight"]
         batch = recipe.batch_of(task)
         found = []
         for trained in (False, True):
             if trained:
                 recipe.learn(layered, task, recipe.resting(), trial, epochs=EPOCHS)
                 recipe.learn(loop, task, recipe.resting(nudge="asymmetric"), trial, epochs=EPOCHS,
-                             optimiser=lambda weights: keep_bounded(Adam(weights, lr=recipe.RATE), [loop.loop.weight],
-                                                                    bound=HELD))
+                             optimiser=lambda weights: keep_bounded(Adam(weights, lr=recipe.RATE), held, bound=HELD))
             found.append({
                 name: recipe.rest(loop if name == "asymmetric" else layered, rule, *batch)
                 for name, rule in _rules(trial.arm).items()
