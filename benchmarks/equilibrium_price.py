@@ -27,8 +27,8 @@ from equilibrium_training import BOUNDED, CHECKED, RECORDS, SETTINGS, Setting, a
 from torch import Tensor, nn
 
 from assay import tasks
-from assay.audits.equilibrium.memory_meter import measure_peak
 from assay.models import EnergyConv, EnergyMLP, EnergyNet, LoopedMLP
+from assay.probe.memory import measure_peak
 from assay.rules import Backprop, Centered, EqProp, HealthWarning, OneSided
 from assay.seeding import torch_generator
 

@@ -56,7 +56,8 @@ def stacks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the stacks that were really trained."""
     seen: list[int] = []
     real = many._side_by_side
-    monkeypatch.setattr(many, "_side_by_side", lambda models, *rest: (seen.append(len(models)), real(models, *rest))[1])
+    monkeypatch.setattr(many, "_side_by_side", lambda models, *rest, **more: (
+        seen.append(len(models)), real(models, *rest, **more))[1])
     return seen
 
 
@@ -92,7 +93,7 @@ def test_one_bit_of_difference_in_a_step_forbids_stacking(
     real = stacked.step_stacked
 
     def off_by_a_bit(rule: Any, like: nn.Module, parameters: Any, x: torch.Tensor, y: torch.Tensor) -> stacked.Stepped:
-        stepped = real(rule, like, parameters, x, y)
+        stepped = real(rule, like, parameters, x=x, y=y)
         if x.shape[1] == ROWS % BATCH:  # in the last, shorter batch only
             gradient = parameters[-1].grad
             gradient[-1, -1] = torch.nextafter(gradient[-1, -1], torch.tensor(2.0))

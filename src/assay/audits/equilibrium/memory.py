@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from assay import stats
 from assay.audits.equilibrium.agreement import changed, has_setting
-from assay.audits.equilibrium.memory_meter import Peak, measure_peak
 from assay.audits.equilibrium.true_gradient import untouched
 from assay.errors import expected
 from assay.learning.resolve import as_rule
 from assay.learning.subjects import subject_of
 from assay.models import EnergyMLP
+from assay.probe.memory import Peak, measure_peak
 from assay.protocols import Clamped, EquilibriumModel, Rule
 from assay.results import Control, Figure, Finding, Measurement, Region, Series, Table
 from assay.rules import Backprop, EqProp

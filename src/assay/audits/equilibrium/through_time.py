@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.audits.equilibrium.memory_meter import measure_peak
+from assay.probe.memory import measure_peak
 from assay.rules.health import HealthWarning
 
 GROWTH = 0.1

@@ -15,12 +15,16 @@ from assay.audits.symmetry.subject import CHUNK_BYTES, Subject, batch_size
 from assay.errors import expected
 from assay.probe import tree
 from assay.probe.containment import attempt
+from assay.probe.memory import measure_peak
 from assay.probe.subject import Leaves, Precision
 from assay.probe.values import difference, jittered, largest
 from assay.seeding import torch_generator
 
 MOST_JOINED = 64
 """Graphs of one call at most."""
+ADDING_UP = 2.5
+"""Two graphs in one call take at most so many times the memory of one, or they are not joined: a model that compares
+all nodes with each other takes four times as much, and of sixty copies it would fill any machine."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ def _joining(subject: Subject) -> Joining | None:
     first, *others = sorted(subject.cases, key=found.nodes, reverse=True)
     other = others[0] if others else jittered(first, torch_generator(subject.seed, "joining"))
     count = min(MOST_JOINED, CHUNK_BYTES // max(1, subject.row_bytes * subject.first_axis(first)))
-    if count < 2:
+    if count < 2 or not _adds_up(subject, found, first, other):
         return None
     # As many as a call will hold: a model may have room for so many nodes only.
     graphs = [(first, other)[number % 2] for number in range(count)]
@@ -152,6 +156,15 @@ def _joining(subject: Subject) -> Joining | None:
     if not attempt(tried).value:
         return None
     return replace(found, most=sum(found.nodes(one) for one in graphs))
+
+
+def _adds_up(subject: Subject, how: Joining, first: Leaves, other: Leaves) -> bool:
+    """Whether two graphs in one call take about the memory of two calls; counted at every operation."""
+    single, double = (
+        attempt(lambda leaves=leaves: measure_peak(lambda: subject.values(leaves, "low"))).value  # type: ignore[misc]
+        for leaves in (first, how.joined([first, other]))
+    )
+    return single is not None and double is not None and double.bytes <= ADDING_UP * max(1, single.bytes)
 
 
 def _rowwise(a: Leaves, b: Leaves, size: int, join: Callable[[Tensor, Tensor], Tensor]) -> Leaves:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.audits.equilibrium.memory_meter import measure_peak
+from assay.probe.memory import measure_peak
 from assay.protocols import Rule
 from assay.rules import Backprop
 from assay.studies.arms.build import Built

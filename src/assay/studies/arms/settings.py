@@ -73,7 +73,7 @@ def chosen(task: str, arm: Arm, folder: Path | None = None) -> Chosen:
 
     >>> from assay.studies.arms.table import Arm
     >>> chosen("digits", Arm("eqprop", "mlp")).settings.gamma
-    0.1
+    0.25
     """
     entries = load_chosen(task) if folder is None else _load(folder / f"{task}.json")
     if arm.brought and "backprop/mlp" in entries:

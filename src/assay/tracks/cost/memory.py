@@ -57,7 +57,7 @@ class MemoryAgainstBackprop:
         """The peak of one gradient at every depth."""
         import torch
 
-        from assay.audits.equilibrium.memory_meter import measure_peak
+        from assay.probe.memory import measure_peak
         from assay.rules import Backprop
         from assay.seeding import torch_generator
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from assay.audits.equilibrium.memory import audit_memory
-from assay.audits.equilibrium.memory_meter import measure_peak
 from assay.errors import InputError
 from assay.models import EnergyMLP
+from assay.probe.memory import measure_peak
 from assay.results import Verdict
 from assay.rules import Backprop, EqProp
 
