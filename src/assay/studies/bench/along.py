@@ -35,10 +35,11 @@ class Along:
     def __call__(self, epoch: Epoch, model: nn.Module) -> None:
         from assay.studies.arms.build import gradient_agreement
 
+        if epoch.residual is None:  # backprop through the relaxation: there is no other gradient to compare with
+            return
         began, clock = time.process_time(), time.perf_counter()
         one, task = self.subjects[id(model)]
-        if epoch.residual is not None:
-            self.residuals.setdefault(id(model), []).append(epoch.residual)
+        self.residuals.setdefault(id(model), []).append(epoch.residual)
         cosine = gradient_agreement(one, task.train.x[:ROWS], task.train.y[:ROWS])
         # A gradient that is zero or not finite agrees with nothing: the worst there is, never a look left out.
         self.cosines.setdefault(id(model), []).append(-1.0 if cosine is None else cosine)
@@ -50,5 +51,5 @@ class Along:
         cosines = self.cosines.get(id(model))
         if not cosines:
             return {}
-        residuals = self.residuals.get(id(model), [])
-        return {"residual_along": residuals, "agreement_along": cosines, "least_agreement": min(cosines)}
+        return {"residual_along": self.residuals[id(model)], "agreement_along": cosines,
+                "least_agreement": min(cosines)}

@@ -40,11 +40,11 @@ def test_a_row_that_rests_only_at_the_end_is_not_at_rest() -> None:
     assert rest is not None and rest.cosine == 0.4 and rest.words == "far from rest"
 
 
-def measured(**settings: Any) -> dict[str, Any]:
-    """One training of EP on blobs, as a cell of the benchmark records it."""
+def measured(arm: str = "eqprop/mlp", **settings: Any) -> dict[str, Any]:
+    """One training on blobs, by EP unless told otherwise, as a cell of the benchmark records it."""
     task = tasks.blobs(train=128, validation=32, test=32)
     chosen = ArmSettings(hidden=(16, 16), epochs=3, gamma=0.25, beta=None, learning_rate=1e-2, **settings)
-    return measure([task], find_arm("eqprop/mlp"), chosen, seeds=[0], initial_seeds=[0])[0]
+    return measure([task], find_arm(arm), chosen, seeds=[0], initial_seeds=[0])[0]
 
 
 def test_a_tolerance_keeps_a_whole_training_at_rest_and_two_sweeps_do_not() -> None:
@@ -58,6 +58,10 @@ def test_a_tolerance_keeps_a_whole_training_at_rest_and_two_sweeps_do_not() -> N
 def test_a_gradient_that_vanishes_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.studies.arms.build.gradient_agreement", lambda *_: None)
     assert measured(sweeps=(2, 2))["least_agreement"] == -1
+
+
+def test_backprop_through_the_relaxation_is_compared_with_nothing() -> None:
+    assert "least_agreement" not in measured("bptt/mlp", sweeps=(2, 2))
 
 
 def test_the_largest_residual_of_a_training_is_never_hidden_by_a_number() -> None:
