@@ -129,7 +129,7 @@ def batched(subject: Subject, elements: sym.Elements) -> None:
         return
     there = subject.over(subject.cases[0], elements, "low")
     for index in subject.tested:
-        compare(subject, subject.output(index), elements, 0, index, there[index], None)
+        compare(subject, subject.output(index), elements, case=0, index=index, low=there[index], high=None)
 
 
 def race(family: Family, batch: int, rounds: int) -> dict[str, list[float]]:

@@ -82,7 +82,7 @@ def located(facts: Facts) -> list[Location]:
     subject: Subject = facts.subject
     rows = list(range(min(ROWS, subject.batch(0))))
     names = list(subject.group().generators())
-    return [locate(subject, name, 0, rows, few(facts, name)(subject.group())[:3]) for name in names]
+    return [locate(subject, name, 0, rows=rows, elements=few(facts, name)(subject.group())[:3]) for name in names]
 
 
 def kept_though_undescribed(locations: list[Location], module: str | None = None) -> list[float]:

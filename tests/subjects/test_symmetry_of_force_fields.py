@@ -85,7 +85,7 @@ def test_ase_calculators_with_cell_and_stress() -> None:
 
 def test_pyg_graphs_are_taken_as_they_are() -> None:
     models, data = needs("torch_geometric.nn").models, needs("torch_geometric.data").Data
-    schnet = models.SchNet(hidden_channels=16, num_filters=16, num_interactions=2, num_gaussians=8)
+    schnet = models.SchNet(hidden_channels=16, num_filters=16, num_interactions=1, num_gaussians=8)
     schnet.interaction_graph = Pairs()
     graphs = [data(z=NUMBERS, pos=places(number)) for number in range(2)]
     holds(sym.molecule(schnet, graphs, **QUICK))
@@ -160,7 +160,9 @@ def test_pyg_models_that_want_a_compiled_neighbour_search(
         )
         nn.init.normal_(model.output_blocks[-1].lin.weight)  # zero in a fresh one, which then answers nothing
     else:
-        model = models.ViSNet(num_heads=2, num_layers=2, hidden_channels=16, num_rbf=8, derivative="forces" in name)
+        model = models.ViSNet(
+            num_heads=2, num_layers=1 + ("forces" in name), hidden_channels=16, num_rbf=8, derivative="forces" in name
+        )
     graphs = [data(z=NUMBERS, pos=places(number)) for number in range(2)]
     finding = sym.molecule(Tilt(model) if planted else model, graphs, **QUICK)
     if planted:
@@ -192,6 +194,12 @@ def test_nequip(planted: bool) -> None:
     batches = [{"pos": places(n), "edge_index": neighbours(places(n), 4.0), "atom_types": types} for n in range(2)]
     subject = InAField(model, "pos", "total_energy") if planted else model
     (falls if planted else holds)(sym.molecule(subject, batches, **QUICK))
+    both = {"pos": torch.cat([places(0), places(1)]), "atom_types": types.repeat(2), "num_atoms": torch.tensor([6, 6])}
+    edges = torch.cat([batches[0]["edge_index"], batches[1]["edge_index"] + 6], dim=1)
+    together = {**both, "edge_index": edges, "batch": torch.arange(2).repeat_interleave(6)}
+    finding = sym.molecule(subject, together, **QUICK)
+    (falls if planted else holds)(finding)
+    assert {check.name: check for check in finding.checks}["molecules of a batch"].verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize("planted", [False, True])
@@ -200,6 +208,10 @@ def test_mace(planted: bool) -> None:
     model, batches = mace_model(), mace_batches(2)
     subject = InAField(model, "positions", "energy") if planted else model
     (falls if planted else holds)(sym.molecule(subject, batches, outputs=MACE, **QUICK))
+    (together,) = mace_batches(3, size=3)
+    finding = sym.molecule(subject, together, outputs=MACE, **QUICK)
+    (falls if planted else holds)(finding)
+    assert {check.name: check for check in finding.checks}["molecules of a batch"].verdict is Verdict.PASS
 
 
 MACE = {"energy": sym.invariant(), "forces": sym.vector() @ sym.permuted(0)}
@@ -226,14 +238,14 @@ def mace_model() -> nn.Module:
     )
 
 
-def mace_batches(count: int) -> list[dict[str, Tensor]]:
+def mace_batches(count: int, size: int = 1) -> list[dict[str, Tensor]]:
     data, tools = needs("mace.data"), needs("mace.tools")
     table = tools.AtomicNumberTable([1, 6, 8])
     graphs = [
         data.AtomicData.from_config(data.config_from_atoms(atoms), z_table=table, cutoff=4.0)
         for atoms in ethanol(count)
     ]
-    loader = needs("mace.tools.torch_geometric").dataloader.DataLoader(graphs, batch_size=1)
+    loader = needs("mace.tools.torch_geometric").dataloader.DataLoader(graphs, batch_size=size)
     return [batch.to_dict() for batch in loader]
 
 

@@ -44,6 +44,11 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.alive = self.peak = self.peak_tensors = 0
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: to be left out of torch.compile a mode loads all of it, which takes seconds."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -19,7 +19,7 @@ from assay import symmetry as sym
 from assay.results import Issue
 
 CASES = [
-    ("forward", "EGNN", "vector bias", ["FAIL", "blocks.0.mix", "rotation"]),
+    pytest.param("forward", "EGNN", "vector bias", ["FAIL", "blocks.0.mix", "rotation"], marks=pytest.mark.slow),
     ("forward", "group CNN", "one kernel off", ["FAIL", "blocks.0.conv", "breaks"]),
     ("forward", "DeepSets", "cumulative sum", ["FAIL", "permutation", "BROKEN"]),
     ("latent", "attention", "sleeping table of places", ["PARTIAL", "parameter gradients BROKEN", "each.table"]),

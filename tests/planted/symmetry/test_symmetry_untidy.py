@@ -43,6 +43,27 @@ def test_an_untidy_model_gets_the_verdict_of_the_tidy_one(name: str, broken: boo
         assert gaps <= {"gradients", "differences", "after 5 training steps"}, gaps
 
 
+class Counts(nn.Module):
+    """Class numbers or answers yes and no: whether a row is longer than most rows should be."""
+
+    def __init__(self, *, whole_numbers: bool) -> None:
+        super().__init__()
+        self.whole_numbers, self.norm = whole_numbers, nn.BatchNorm1d(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x.square().sum(-1, keepdim=True) - 2.0)
+        return torch.cat([y, -y], dim=-1).argmax(-1) if self.whole_numbers else y > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("whole_numbers", [False, True], ids=["booleans", "class numbers"])
+def test_outputs_without_fractions_are_judged_in_training_mode_too(whole_numbers: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    finding = sym.audit_symmetry(Counts(whole_numbers=whole_numbers), torch.randn(16, 3), ROTATIONS, **SMALL)
+    apart = {check.name: check for check in finding.checks}["train mode, rows moved apart"]
+    assert apart.verdict is Verdict.PASS, apart.reason
+
+
 class Cumulative(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.cumsum(0).tanh().sum(0)

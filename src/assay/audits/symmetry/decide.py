@@ -159,8 +159,7 @@ def _special(facts: Facts) -> list[Check]:
             found.append(_labelled(name, "BROKEN", f"{worst.generator}: {worst.judgement.reason}"))
         else:
             labels: list[Label] = [test.judgement.label for test in tests]
-            order: tuple[Label, ...] = ("EXACT", "FLOAT-LIMITED", "APPROXIMATE", "UNTESTED")
-            label = max(labels, key=order.index)
+            label = max(labels, key=_LOOSER.index)
             found.append(
                 _labelled(
                     name,
@@ -172,6 +171,9 @@ def _special(facts: Facts) -> list[Check]:
     return found
 
 
+_LOOSER: tuple[Label, ...] = ("EXACT", "FLOAT-LIMITED", "APPROXIMATE", "UNTESTED")
+
+
 def _sizes(facts: Facts) -> list[Check]:
     run = [(size, one) for size, one in facts.forward.sizes if not one.problem]
     if len(run) < 2:
@@ -179,7 +181,12 @@ def _sizes(facts: Facts) -> list[Check]:
     bad = [size for size, one in run if one.broken]
     name = "set sizes" if run[0][1].condition.startswith(SETS) else "image sizes"
     if not bad:
-        return [_labelled(name, "EXACT", f"holds at sizes {', '.join(str(size) for size, _ in run)}")]
+        labels = {judged.label for _, one in run for _, judged in one.judgements}
+        open_at = [str(size) for size, one in run if any(judged.label == "UNTESTED" for _, judged in one.judgements)]
+        held = [str(size) for size, _ in run if str(size) not in open_at]
+        texts = [f"holds at sizes {', '.join(held)}"] if held else []
+        texts += [f"rounding is too large to tell at {', '.join(open_at)}"] if open_at else []
+        return [_labelled(name, max(labels, key=_LOOSER.index, default="UNTESTED"), "; ".join(texts))]
     good = [size for size, _ in run if size not in bad]
     text = f"breaks at sizes {', '.join(map(str, bad))}" + (f", holds at {', '.join(map(str, good))}" if good else "")
     return [_labelled(name, "BROKEN", text)]

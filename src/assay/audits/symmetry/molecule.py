@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.symmetry.audit import audit_symmetry
+from assay.audits.symmetry.batches import CELLS, EDGES, PER_NODE, POSITIONS, agreement, molecules
 from assay.audits.symmetry.groups.continuous import E
 from assay.audits.symmetry.groups.discrete import S
 from assay.audits.symmetry.quick import AuditOptions
@@ -22,18 +23,11 @@ from assay.audits.symmetry.spec import Symmetry
 from assay.errors import AssayError, expected
 from assay.probe import tree
 from assay.probe.containment import attempt, told
-from assay.probe.values import is_continuous, jittered
+from assay.probe.values import difference, is_continuous, jittered, largest
 from assay.results import Check, Finding, Verdict
 from assay.seeding import torch_generator
 
-POSITIONS = ("positions", "pos", "coords", "coordinates", "_positions", "R")
-CELLS = ("cell", "_cell", "lattice", "rcell")
 CARTESIAN_SHIFTS = ("shifts", "_offsets", "edge_vec", "edge_vectors", "_Rij")
-EDGES = ("edge_index", "_idx_i", "_idx_j", "idx_i", "idx_j")
-PER_NODE = (
-    "z", "x", "batch", "_idx_m", "numbers", "atomic_numbers", "_atomic_numbers", "atom_types", "node_attrs", "charges",
-    "weight_atoms", "node_attr",
-)  # fmt: skip
 INVARIANT_OUTPUTS = ("energy", "total_energy", "interaction_energy", "free_energy")
 VECTORS_PER_NODE = ("forces", "force")
 TENSORS = ("stress", "virials", "virial")
@@ -45,7 +39,8 @@ def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[
 
     Args:
         model: an ASE calculator, or a module called with the graph or dict, or with arguments named as its keys.
-        sample: ASE atoms, a graph of PyG (``Data``, ``Batch``), a dict of tensors, or a list of one of them.
+        sample: ASE atoms, a graph of PyG (``Data``, ``Batch``), a dict of tensors, or a list of one of them. Batches
+            of several molecules are taken apart, and a check says whether the model says the same of them together.
         outputs: representations of the outputs; without them, those with well-known names are tested.
         options: as in ``audit_symmetry``.
 
@@ -53,19 +48,21 @@ def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[
     guessed is the first check of the finding; what has no well-known name is invariant as an input and untested as an
     output.
     """
-    samples = [graph for one in (sample if isinstance(sample, list) else [sample]) for graph in _graphs_of(one)]
-    if not samples:
+    given = sample if isinstance(sample, list) else [sample]
+    if not given:
         raise expected("at least one molecule", given="an empty list")
-    first = samples[0]
+    first = given[0]
     call: Callable[[nn.Module, Any], Any] | None = None
     if hasattr(first, "get_positions"):
-        subject, cases = _with_calculator(model, samples)
+        subject, wholes = _with_calculator(model, given)
     elif isinstance(first, Mapping):
-        subject, cases, call = model, [dict(one) for one in samples], _as_dict
+        subject, wholes, call = model, [dict(one) for one in given], _as_dict
     elif hasattr(first, "to_dict"):
-        subject, cases, call = model, [_graph(model, one) for one in samples], _as_graph(model, first)
+        subject, wholes, call = model, [_graph(model, one) for one in given], _as_graph(model, _graphs_of(first)[0])
     else:
         raise expected("ASE atoms, a PyG graph or a dict of tensors", given=type(first).__name__)
+    apart = [_apart(model, whole, one) for whole, one in zip(wholes, given, strict=True)]
+    cases = [case for several in apart for case in several]
     guessed = guess(cases[0])
     first_result = _first_outputs(subject, cases[0], call)
     unread = _unread(subject, cases[0], call, first_result)
@@ -73,7 +70,22 @@ def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[
     found = outputs if outputs is not None else guess_outputs(first_result, _nodes(cases[0]))
     spec = Symmetry(E(3) * S(), inputs=inputs, outputs=found, batch=None)
     finding = audit_symmetry(subject, cases, spec, **{"call": call, **options})  # type: ignore[arg-type]
-    return finding.model_copy(update={"checks": (_shown(inputs, found), *finding.checks)})
+    together = []
+    for whole, several, one in zip(wholes, apart, given, strict=True):
+        if len(several) > 1:
+            own = call if isinstance(one, Mapping) else _as_graph(model, one)
+            asked = partial(_first_outputs, subject, whole, own)
+            together.append(agreement(asked, partial(_each, subject, several, call), found))
+    return _with_checks(finding, [_shown(inputs, found), *together])
+
+
+def _with_checks(finding: Finding, first: list[Check]) -> Finding:
+    """The finding with checks of its own door in front; what they leave open takes a PASS away."""
+    doubts = [check for check in first if check.verdict is not Verdict.PASS]
+    changed: dict[str, Any] = {"checks": (*first, *finding.checks)}
+    if doubts and finding.verdict is Verdict.PASS:
+        changed |= {"verdict": Verdict.PARTIAL, "reason": f"{doubts[0].name}: {doubts[0].reason}"}
+    return finding.model_copy(update=changed)
 
 
 def guess(batch: Mapping[str, Any]) -> dict[str, Representation]:
@@ -189,6 +201,13 @@ def _graphs_of(one: Any) -> list[Any]:
     return [type(one).from_data_list([graph]) for graph in one.to_data_list()]
 
 
+def _apart(model: Any, whole: dict[str, Any], given: Any) -> list[dict[str, Any]]:
+    """The molecules of one element of the sample; a batch of PyG knows them itself."""
+    if hasattr(given, "to_data_list"):
+        return [_graph(model, one) for one in _graphs_of(given)]
+    return molecules(whole)
+
+
 def _graph(model: Any, graph: Any) -> dict[str, Any]:
     """The tensors of a graph; one alone is the whole batch, where its model insists on being told the batch."""
     found = _tensors_of(graph)
@@ -247,6 +266,10 @@ def _first_outputs(model: nn.Module, case: Mapping[str, Any], call: Callable[[nn
                        do=f"{type(model).__name__} said {told(error)}") from error
 
 
+def _each(model: nn.Module, cases: list[dict[str, Any]], call: Callable[[nn.Module, Any], Any] | None) -> list[Any]:
+    return [_first_outputs(model, case, call) for case in cases]
+
+
 def _unread(
     model: nn.Module, case: Mapping[str, Any], call: Callable[[nn.Module, Any], Any] | None, before: Any
 ) -> set[str]:
@@ -255,12 +278,22 @@ def _unread(
     for name, value in case.items():
         if not isinstance(value, Tensor) or not is_continuous(value) or name in POSITIONS:
             continue
-        (moved,) = jittered([value], torch_generator(0, "unread", name))
-        after = attempt(partial(_first_outputs, model, {**case, name: moved}, call)).value
-        pairs = zip(tree.tensors(before), tree.tensors(after) if after is not None else [], strict=False)
-        if after is not None and all(torch.equal(a, b) for a, b in pairs):
+        # Noise, another sign, another order: the largest of a one-hot entry stays where it is under noise alone.
+        turned = value.flip(0) if value.ndim else value
+        others = [*jittered([value], torch_generator(0, "unread", name)), -value, turned]
+        afters = [attempt(partial(_first_outputs, model, {**case, name: one}, call)).value for one in others]
+        if all(after is not None and _alike(before, after) for after in afters):
             found.add(name)
     return found
+
+
+def _alike(before: Any, after: Any) -> bool:
+    """The same but for rounding: compiled code (TorchScript) is compiled otherwise from its second call on."""
+    pairs = list(zip(tree.tensors(before), tree.tensors(after), strict=False))
+    limits = [64 * torch.finfo(a.dtype if is_continuous(a) else torch.float32).eps * largest(a) for a, _ in pairs]
+    return all(
+        a.shape == b.shape and largest(difference(a, b)) <= limit for (a, b), limit in zip(pairs, limits, strict=True)
+    )
 
 
 def _items(result: Any) -> list[tuple[str, Any]]:

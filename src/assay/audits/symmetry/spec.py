@@ -97,7 +97,7 @@ class SelfTest:
         )
 
 
-def self_test(group: Group, rep: Representation, x: Tensor, where: str, generator: torch.Generator) -> SelfTest:
+def self_test(group: Group, rep: Representation, x: Tensor, *, where: str, generator: torch.Generator) -> SelfTest:
     """Checks rho(e) = I, rho(gh) = rho(g) rho(h) and rho(g^-1) rho(g) = I on a tensor of the model's shape.
 
     The tolerance follows from float64: three actions, each a sum of at most ``size`` products. It catches a wrong test
@@ -107,7 +107,7 @@ def self_test(group: Group, rep: Representation, x: Tensor, where: str, generato
     rep.check(a, tuple(x.shape))
     value = cast(x.detach().cpu(), torch.float64)
     step = max(1, SELF_TEST_BYTES // max(1, value.numel() * value.element_size()))
-    parts = [_laws(group, rep, value, a[i : i + step], b[i : i + step]) for i in range(0, TESTED, step)]
+    parts = [_laws(group, rep, value, a=a[i : i + step], b=b[i : i + step]) for i in range(0, TESTED, step)]
     identity, product, inverse, scale = (max(column) for column in zip(*parts, strict=True))
     scale = max(scale, 1e-300)
     size = max([2, *(part.shape[-1] for part in a.parts.values() if part.ndim == 3)])
@@ -122,7 +122,7 @@ def self_test(group: Group, rep: Representation, x: Tensor, where: str, generato
 
 
 def _laws(
-    group: Group, rep: Representation, value: Tensor, a: Elements, b: Elements
+    group: Group, rep: Representation, value: Tensor, *, a: Elements, b: Elements
 ) -> tuple[float, float, float, float]:
     """How far the laws are off at some elements, and how large the tensors get."""
     xs = value.expand(a.count, *value.shape).clone()

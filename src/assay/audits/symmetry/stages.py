@@ -182,7 +182,7 @@ def _located(facts: Facts, found: Places, name: str, tried: Attempts, *, deep: b
     if not any(test.generator == name for test in facts.tests):
         return found
     case, rows, elements = worst_pairs(facts, name)
-    location = tried("localise", lambda: locate(subject, name, case, rows, elements))
+    location = tried("localise", lambda: locate(subject, name, case, rows=rows, elements=elements))
     if location is None:
         return found
     found = dataclasses.replace(found, locations={**found.locations, name: location})
@@ -193,7 +193,7 @@ def _located(facts: Facts, found: Places, name: str, tried: Attempts, *, deep: b
     if location.module not in {one.module for other, one in found.locations.items() if other != name}:
         # The same module again: what the others do alone was told under the generator before.
         alone = tried("isolate", lambda: isolate(subject, leaves, elements[0], group, near=location.first)) or []
-    peeled = tried("peel", lambda: peel(subject, location, leaves, elements[0], group)) or []
+    peeled = tried("peel", lambda: peel(subject, location, leaves, element=elements[0], group=group)) or []
     fitted = tried("cause", lambda: fit(subject, location, leaves, group))
     return dataclasses.replace(
         found,
@@ -260,14 +260,14 @@ def run_again(facts: Facts) -> Again:
         return Again()
     names, options, tried = list(facts.subject.group().generators()), facts.options, Attempts()
     draw = few(facts, EVERYTHING if len(names) > 1 else names[0])
-    given = (facts.subject, draw, dict(facts.guards.spreads), options.budget)
+    given = (facts.subject, draw, options.budget)
     found: list[robustness.Retest | None] = []
     if options.on("jitter"):
         found.append(tried("jitter", lambda: robustness.jittered_weights(*given)))
     if options.on("train-mode"):
         found += tried("train-mode", lambda: robustness.train_mode(*given)) or []
     if options.on("training") and options.training_steps:
-        found.append(tried("training", lambda: robustness.after_training(*given, options.training_steps)))
+        found.append(tried("training", lambda: robustness.after_training(*given, steps=options.training_steps)))
     return Again(tuple(one for one in found if one is not None), tried.untested)
 
 

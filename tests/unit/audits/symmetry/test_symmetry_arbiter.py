@@ -96,3 +96,10 @@ def test_the_report_says_what_it_would_have_found() -> None:
     assert ("rotation", "above 10 rounding bounds", "8 x 59", "31.2%", "5.0%") in rows
     assert any(row[1] == "1 to 10 rounding bounds" and row[2] == f"8 x {SAMPLED}" for row in rows)
     assert finding.measurement("transformations tested").value == 59
+
+
+def test_an_element_is_not_asked_twice_in_the_same_precision() -> None:
+    subject = subject_of(Net())
+    subject.rows, subject.mergeable, before = False, False, subject.cost.calls
+    measure(subject, lambda group: elements(group, 4), spreads={})
+    assert subject.cost.calls - before == 2 * (1 + 4)  # at x and at four gx, in two precisions

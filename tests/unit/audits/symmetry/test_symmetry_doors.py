@@ -106,3 +106,69 @@ def test_a_graph_of_pyg_is_not_taken_for_a_sampler() -> None:
     spec = sym.Symmetry(sym.SO(3), inputs=sym.vector(), outputs=sym.vector())
     with pytest.raises(InputError, match=r"sym\.molecule"):
         sym.audit_symmetry(nn.Identity(), graph, spec)
+
+
+class BatchEnergy(nn.Module):
+    """An energy for every molecule of a batch; ``mixed`` subtracts the mean over the batch."""
+
+    def __init__(self, *, height: float = 0.0, mixed: bool = False) -> None:
+        super().__init__()
+        self.height, self.mixed = height, mixed
+        self.charge = nn.Embedding(9, 1)
+        nn.init.normal_(self.charge.weight, generator=torch_generator(0, "charge"))
+
+    def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        with torch.enable_grad():
+            pos = batch["positions"].detach().requires_grad_(True)
+            source, target = batch["edge_index"]
+            gap = (pos[source] - pos[target] + batch["shifts"]).square().sum(-1)
+            charge = self.charge(batch["node_attrs"].argmax(-1))[:, 0]
+            each = torch.zeros_like(pos[:, 0]).index_add(0, target, charge[source] * charge[target] * torch.exp(-gap))
+            each = each + self.height * pos[:, 2]
+            energy = pos.new_zeros(batch["ptr"].numel() - 1).index_add(0, batch["batch"], each)
+            energy = energy + torch.linalg.det(batch["cell"].view(-1, 3, 3)).abs().log()
+            energy = energy - energy.mean() if self.mixed else energy
+            (forces,) = torch.autograd.grad(-energy.sum(), pos)
+        return {"energy": energy.detach(), "forces": forces}
+
+
+def several(sizes: tuple[int, ...] = (5, 4, 5)) -> dict[str, Tensor]:
+    """A batch as MACE holds it: cells under each other, edges numbered through, targets and weights beside them."""
+    starts = torch.tensor([0, *sizes]).cumsum(0)
+    pairs = [torch.combinations(torch.arange(n)).T + start for n, start in zip(sizes, starts.tolist(), strict=False)]
+    edges = torch.cat([torch.cat([one, one.flip(0)], dim=1) for one in pairs], dim=1)
+    kinds = torch.arange(sum(sizes)) % 9
+    return {
+        "positions": randn(sum(sizes), 3, name="several"),
+        "node_attrs": torch.nn.functional.one_hot(kinds, 9).float(),
+        "edge_index": edges,
+        "shifts": torch.zeros(edges.shape[1], 3),
+        "cell": torch.cat([(4.0 + k) * torch.eye(3) for k in range(len(sizes))]),
+        "batch": torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)),
+        "ptr": starts,
+        "energy": torch.zeros(len(sizes)),
+        "weight": torch.ones(len(sizes)),
+    }
+
+
+def test_a_dict_of_several_molecules_is_taken_apart_and_what_follows_is_about_each() -> None:
+    finding = sym.molecule(BatchEnergy(), several(), **QUICK)
+    assert finding.verdict is Verdict.PARTIAL and "untested" in finding.reason, finding.reason
+    apart = {check.name: check for check in finding.checks}["molecules of a batch"]
+    assert apart.verdict is Verdict.PASS and "3 molecules" in apart.reason
+    planted = sym.molecule(BatchEnergy(height=0.1), several(), **QUICK)
+    guilty = {check.name for check in planted.checks if check.label == "BROKEN"}
+    assert {"rotation: energy", "translation: energy"} <= guilty and "permutation: energy" not in guilty
+
+
+def test_molecules_that_influence_each_other_are_told() -> None:
+    finding = sym.molecule(BatchEnergy(mixed=True), several(), **QUICK)
+    apart = {check.name: check for check in finding.checks}["molecules of a batch"]
+    assert apart.verdict is Verdict.INCONCLUSIVE and "influence each other" in apart.reason
+
+
+def test_an_edge_between_two_molecules_is_refused() -> None:
+    batch = several()
+    batch["edge_index"][0, 0] = 7
+    with pytest.raises(InputError, match="one molecule"):
+        sym.molecule(BatchEnergy(), batch, **QUICK)

@@ -50,7 +50,7 @@ def test_every_representation_obeys_the_laws_of_its_group(group, rep, shape):
     else:
         x = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         bound = group.bind(rep.sizes(shape))
-    test = self_test(bound, rep, x, "x", torch.Generator().manual_seed(1))
+    test = self_test(bound, rep, x, where="x", generator=torch.Generator().manual_seed(1))
     assert test.holds, test
 
 
@@ -141,7 +141,7 @@ def test_a_custom_group_takes_a_few_lines():
     squeeze = sym.matrix_group("squeeze", draw=lambda n, g: torch.diag_embed(_pair(torch.rand(n, generator=g) + 0.5)))
     x = torch.randn(4, 2, dtype=torch.float64)
     for group in (swap, squeeze):
-        assert self_test(group, sym.vector(), x, "x", torch.Generator().manual_seed(0)).holds
+        assert self_test(group, sym.vector(), x, where="x", generator=torch.Generator().manual_seed(0)).holds
 
 
 def test_a_finite_custom_group_is_tested_at_every_element():
@@ -165,7 +165,7 @@ def test_irreps_are_exact_in_float64_and_leave_the_default_dtype_alone():
     before = torch.get_default_dtype()
     rep = sym.irreps("2x0e + 1o + 1e + 2e + 3o")
     x = torch.randn(5, 2 + 3 + 3 + 5 + 7, dtype=torch.float64)
-    test = self_test(sym.O(3), rep, x, "x", torch.Generator().manual_seed(0))
+    test = self_test(sym.O(3), rep, x, where="x", generator=torch.Generator().manual_seed(0))
     # The float32 pitfall gives 1e-7 here.
     assert max(test.identity, test.product, test.inverse) < 1e-12
     rotation = sym.O(3).sample(5, torch.Generator().manual_seed(1)).parts["linear"]

@@ -52,7 +52,7 @@ LAWS = {
 @pytest.mark.parametrize("name", LAWS)
 def test_they_are_representations(name: str) -> None:
     group, rep, x = LAWS[name]
-    found = self_test(group.bind(rep.sizes(tuple(x.shape))), rep, x, name, torch_generator(0, name))
+    found = self_test(group.bind(rep.sizes(tuple(x.shape))), rep, x, where=name, generator=torch_generator(0, name))
     assert found.holds, str(found)
     assert not torch.equal(rep.act(group.bind(rep.sizes(tuple(x.shape))).sample(1, torch_generator(1)), x[None])[0], x)
 

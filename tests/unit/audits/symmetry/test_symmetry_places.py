@@ -297,8 +297,7 @@ def test_a_flattened_image_is_known_as_one(size, broken):
     assert rows["1"][5] == "fits" and rows["1"][2].startswith("image")
 
 
-@pytest.mark.parametrize("at", [0, 3])
-@pytest.mark.parametrize("bug", ["bias", "relu"])
+@pytest.mark.parametrize(("bug", "at"), [("bias", 0), ("relu", 3)])
 def test_a_model_too_large_to_trace_whole_is_traced_at_less_and_named_the_same(bug, at, monkeypatch):
     whole = audit(VectorNet(bug, at))
     monkeypatch.setattr(subject, "LARGE_BYTES", 1)

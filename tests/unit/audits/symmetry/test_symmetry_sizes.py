@@ -50,6 +50,20 @@ def test_a_declared_number_of_entries_is_not_changed() -> None:
     assert check(sym.audit_symmetry(Sum(cap=6), randn(8, 6, 3), spec, **FEW), "set sizes") is None
 
 
+class Loud(Sum):
+    """Outputs of a million, and an entry that counts a little more than the others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 1e6 * (super().forward(x) + 1e-5 * super().forward(x[:, :1]))
+
+
+def test_a_budget_is_relative_at_other_sizes_too() -> None:
+    sample = randn(8, 6, 3)
+    allowed = sym.audit_symmetry(Loud(), sample, SET, budget=1e-2, **FEW)
+    assert check(allowed, "set sizes").label == "APPROXIMATE" and allowed.verdict is not Verdict.FAIL, allowed.reason
+    assert check(sym.audit_symmetry(Loud(), sample, SET, **FEW), "set sizes").label == "BROKEN"
+
+
 class Spectrum(nn.Module):
     """Squared entries of the eigenvectors of a symmetric matrix; ``cap`` reads so many columns only."""
 

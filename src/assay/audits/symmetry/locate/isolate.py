@@ -61,7 +61,7 @@ def isolate(
         here = record(subject, leaves, twin, dtype, keep_calls=True)
         runs[precision] = (here, record(subject, moved, twin, dtype, keep_calls=True))
     # Without an output that can be put right there is no D: its column stays empty.
-    probe = _Probe(subject, group, element, runs, _quietly(plain_outputs, subject, leaves) or [])
+    probe = _Probe(subject, group, element, runs=runs, counted=_quietly(plain_outputs, subject, leaves) or [])
     done = [event for event in runs[subject.precisions[-1]][0].events if event.kind == "exit" and event.module]
     blamed = near.blamed if near is not None else None
     centre = next((i for i, event in enumerate(done) if event.module == blamed), 0)
@@ -88,7 +88,7 @@ class _Probe:
     """The recorded passes at x and gx, and what can be asked of them."""
 
     def __init__(
-        self, subject: Subject, group: Group, element: Elements, runs: dict[Precision, tuple[Pass, Pass]],
+        self, subject: Subject, group: Group, element: Elements, *, runs: dict[Precision, tuple[Pass, Pass]],
         counted: list[int],
     ) -> None:
         self.subject, self.group, self.element, self.runs = subject, group, element, runs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -113,7 +113,7 @@ class Traced:
     passes: list[Pass]
 
 
-def locate(subject: Subject, generator: str, case: int, rows: list[int], elements: Elements) -> Location:
+def locate(subject: Subject, generator: str, case: int, *, rows: list[int], elements: Elements) -> Location:
     """Traces the model at some rows of a case and at their transforms by a few elements, and tests every tensor."""
     inputs, whole = _inputs(subject, case, rows), elements
     group = subject.group(case)
@@ -261,11 +261,11 @@ def _best(
         tried += [Conjugate(rep, group) for rep in tried[1:4]]
     scores: dict[int, tuple[float, float, float]] = {}
     for i in _nearest_first(tried, elements, here, there):
-        scores[i] = _excess(tried[i], elements, here, there, low)
+        scores[i] = _excess(tried[i], elements, here, there=there, low=low)
         if scores[i][0] <= 1 or len(scores) == WEIGHED:
             break
     best = min(scores, key=lambda i: scores[i][0])
-    gram = _gram_excess(elements, group, here, there, low) if scores[best][0] > 1 else None
+    gram = _gram_excess(elements, group, here, there=there, low=low) if scores[best][0] > 1 else None
     centred = "translation" in moving_parts(elements, group)
     place = EventFit(event, tried[best], *scores[best], gram, centred)
     if place.fits or (picture and not place.consistent):
@@ -275,16 +275,23 @@ def _best(
     if not plus:
         return place
     if plus[0] not in scores:
-        scores[plus[0]] = _excess(tried[plus[0]], elements, here, there, low)
+        scores[plus[0]] = _excess(tried[plus[0]], elements, here, there=there, low=low)
     excess = scores[plus[0]]
     return EventFit(event, tried[plus[0]], *excess, gram if excess[0] > 1 else None, centred, added=True)
 
 
-def _nearest_first(tried: list[Representation], elements: Elements, here: Tensor, there: Tensor) -> list[int]:
-    """The candidates in the order of their error at one element and one input, which is a fraction of the work."""
-    found = [_gap(rep, elements[0], here[:1], there[:1, :1]) for rep in tried]
-    gaps = [math.inf if gap is None else float(_norm(gap).nan_to_num(nan=math.inf)) for gap in found]
-    return sorted(range(len(tried)), key=lambda i: gaps[i])
+def _nearest_first(tried: list[Representation], elements: Elements, here: Tensor, there: Tensor) -> Iterator[int]:
+    """The candidates in the order of their error at one element and one input, which is a fraction of the work.
+
+    One without any error is not to be beaten: the others are looked at only if it is not enough.
+    """
+    gaps: list[float] = []
+    for i, rep in enumerate(tried):
+        gap = _gap(rep, elements[0], here[:1], there[:1, :1])
+        gaps.append(math.inf if gap is None else float(_norm(gap).nan_to_num(nan=math.inf)))
+        if not gaps[-1]:
+            yield i
+    yield from sorted((i for i, gap in enumerate(gaps) if gap), key=lambda i: gaps[i])
 
 
 def _constants(tried: list[Representation], elements: Elements, here: Tensor, there: Tensor) -> list[int]:
@@ -315,7 +322,7 @@ def _gap(rep: Representation, elements: Elements, here: Tensor, there: Tensor) -
 
 
 def _excess(
-    rep: Representation, elements: Elements, here: Tensor, there: Tensor, low: list[Tensor] | None
+    rep: Representation, elements: Elements, here: Tensor, *, there: Tensor, low: list[Tensor] | None
 ) -> tuple[float, float, float]:
     """Error over rounding bound, error and bound relative to the size of the tensor; the worst element counts."""
     expanded = here.expand(elements.count, *here.shape)
@@ -338,7 +345,7 @@ def _excess(
 
 
 def _gram_excess(
-    elements: Elements, group: Group, here: Tensor, there: Tensor, low: list[Tensor] | None
+    elements: Elements, group: Group, here: Tensor, *, there: Tensor, low: list[Tensor] | None
 ) -> float | None:
     """B: |<h(x_i), h(x_j)> - <h(g x_i), h(g x_j)>| over its rounding bound, or None where B does not apply."""
     moving = moving_parts(elements, group)

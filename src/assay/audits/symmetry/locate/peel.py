@@ -47,11 +47,11 @@ class Peel:
     share: float
 
 
-def peel(subject: Subject, location: Location, leaves: Leaves, element: Elements, group: Group) -> list[Peel]:
+def peel(subject: Subject, location: Location, leaves: Leaves, *, element: Elements, group: Group) -> list[Peel]:
     """The guilty modules in order; only the first if mending does not explain the whole error."""
     if location.first is None:
         return []
-    work = _Work(subject, location, leaves, element, group)
+    work = _Work(subject, location, leaves, element=element, group=group)
     place: EventFit | None = location.first
     mends: Mends = {}
     before = first = work.error(work.passes({}))
@@ -70,7 +70,9 @@ def peel(subject: Subject, location: Location, leaves: Leaves, element: Elements
 
 
 class _Work:
-    def __init__(self, subject: Subject, location: Location, leaves: Leaves, element: Elements, group: Group) -> None:
+    def __init__(
+        self, subject: Subject, location: Location, leaves: Leaves, *, element: Elements, group: Group
+    ) -> None:
         self.subject, self.element, self.group = subject, element, group
         self.moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]
         self.best: Precision = subject.precisions[-1]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.measure.endtoend import Errors
+from assay.audits.symmetry.measure.endtoend import Errors, row_spread
 from assay.audits.symmetry.measure.rounding import acted
 from assay.audits.symmetry.subject import Subject
 from assay.probe.rounding import norms
@@ -17,7 +17,7 @@ MOST_ROWS = 16
 """Every row is moved by every element before its own is picked."""
 
 
-def row_by_row(subject: Subject, elements: Elements, spreads: dict[int, float]) -> list[Errors]:
+def row_by_row(subject: Subject, elements: Elements) -> list[Errors]:
     """|f(g_1 x_1, g_2 x_2, ...) - (rho(g_1) f(x)_1, ...)| per row, in both precisions."""
     size = subject.first_axis(subject.cases[0])
     rows = size if subject.fixed_batch else min(size, MOST_ROWS)
@@ -46,7 +46,7 @@ def row_by_row(subject: Subject, elements: Elements, spreads: dict[int, float]) 
                 elements=elements.count,
                 left=0.0,
                 suspects=0,
-                spread=spreads.get(index, 0.0),
+                spread=row_spread(here["high"][index]),
                 not_finite=int((~torch.isfinite(there["high"][index])).sum()),
                 estimated=False,
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -75,21 +76,21 @@ def settle(
     *,
     spreads: Mapping[int, float],
     everywhere: bool = False,
+    seen: Mapping[int, list[Tensor]] | None = None,
 ) -> dict[int, Ruling]:
     """Runs float64 at the sample, then at suspects, the worst first, until every output is cleared or broken.
 
-    ``low`` holds the errors of the low precision [elements, rows], for every output.
+    ``low`` holds the errors of the low precision [elements, rows], for every output; ``seen`` the outputs themselves at
+    some elements, which are not computed again there.
     """
-    count = elements.count
-    sample = torch.arange(count)
-    if count > 2 * SAMPLED and not everywhere:
-        sample = torch.linspace(0, count - 1, SAMPLED).round().long()
+    sample = sample_of(elements.count, everywhere=everywhere)
     caps = _Caps(subject, spreads, RoundingFloors(subject, case, elements, "high"))
     rulings = {
         index: _screen(subject, case, elements=elements, index=index, errors=low[index], sample=sample, caps=caps)
         for index in subject.tested
     }
-    _run(subject, case, elements=elements, numbers=sample, rulings=rulings, caps=caps, sampled=True)
+    run = partial(_run, subject, case, elements=elements, rulings=rulings, caps=caps, seen=seen or {})
+    run(numbers=sample, sampled=True)
     step = SAMPLED
     while True:
         undecided = [ruling for ruling in rulings.values() if bool(ruling.open.any()) and not ruling.broken]
@@ -97,10 +98,15 @@ def settle(
             return rulings
         score = torch.stack([ruling.suspicion.max(dim=1).values * ruling.open for ruling in undecided]).amax(dim=0)
         batch = score.argsort(descending=True)[:step]
-        _run(
-            subject, case, elements=elements, numbers=batch[score[batch] > 0], rulings=rulings, caps=caps, sampled=False
-        )
+        run(numbers=batch[score[batch] > 0], sampled=False)
         step *= 2
+
+
+def sample_of(count: int, *, everywhere: bool) -> Tensor:
+    """The numbers of the elements that are settled in any case."""
+    if count <= 2 * SAMPLED or everywhere:
+        return torch.arange(count)
+    return torch.linspace(0, count - 1, SAMPLED).round().long()
 
 
 class _Caps:
@@ -124,7 +130,7 @@ def _screen(
 ) -> Ruling:
     rep = subject.output(index)
     some = subject.chunks(subject.cases[case], elements)
-    known = torch.cat([carried_rounding(subject, rep, few, case, index) for few in some])
+    known = torch.cat([carried_rounding(subject, rep, few, case=case, index=index) for few in some])
     known, jump = caps.cut(index, known, torch.arange(elements.count))
     if len(subject.cases) == 1:
         # The bound a pair is judged by is at least the typical one, which is at least the typical r(x).
@@ -144,17 +150,26 @@ def _run(
     numbers: Tensor,
     rulings: dict[int, Ruling],
     caps: _Caps,
+    seen: Mapping[int, list[Tensor]],
     sampled: bool,
 ) -> None:
     """Adds float64 at some elements to the rulings of every output."""
     leaves, parts = subject.cases[case], {index: ([], []) for index in rulings}  # type: ignore[var-annotated]
+    start = 0
     for some in subject.chunks(leaves, elements[numbers]):
-        low, high = (subject.over(leaves, some, precision) for precision in ("low", "high"))
+        known = [seen.get(number) for number in numbers[start : start + some.count].tolist()]
+        start += some.count
+        high = subject.over(leaves, some, "high")
+        if None in known:
+            low = subject.over(leaves, some, "low")
+        else:
+            low = [torch.stack(several) for several in zip(*[one for one in known if one is not None], strict=True)]
         for index, ruling in rulings.items():
             rep = subject.output(index)
-            carried = carried_rounding(subject, rep, some, case, index)
-            parts[index][0].append(error_norms(subject, rep, some, subject.base(case, "high")[index], high[index]))
-            parts[index][1].append(rounding_there(subject, rep, some, low[index], high[index]) + carried)
+            carried = carried_rounding(subject, rep, some, case=case, index=index)
+            here = subject.base(case, "high")[index]
+            parts[index][0].append(error_norms(subject, rep, some, here=here, there=high[index]))
+            parts[index][1].append(rounding_there(subject, rep, some, low=low[index], high=high[index]) + carried)
             ruling.not_finite += int((~torch.isfinite(high[index])).sum())
     for index, ruling in rulings.items():
         error, whole = (torch.cat(several) for several in parts[index])

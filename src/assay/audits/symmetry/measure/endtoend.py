@@ -6,7 +6,7 @@ The low precision looks at every pair (x, g); float64, which is many times slowe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.measure.arbitrate import settle
+from assay.audits.symmetry.measure.arbitrate import sample_of, settle
 from assay.audits.symmetry.measure.interpolation import interpolated
 from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, RoundingFloors, suspicious
 from assay.audits.symmetry.measure.rounding import error_norms
-from assay.audits.symmetry.subject import ShapeChanged, Subject
+from assay.audits.symmetry.subject import CHUNK_BYTES, ShapeChanged, Subject
 from assay.probe.rounding import silently_low
 from assay.probe.values import difference, jittered
 from assay.seeding import torch_generator
@@ -98,13 +98,13 @@ def measure(
         elif estimated:
             found = _estimated(subject, case, draw, spreads)
         else:
-            found = _settled(subject, case, draw, spreads, everywhere)
+            found = _settled(subject, case, draw, spreads=spreads, everywhere=everywhere)
         for index, piece in found.items():
             piece.cluster += first_row
             pieces[index].append(piece)
         first_row += subject.batch(case)
     joined = [
-        _joined(subject, index, mine, spreads.get(index, 0.0), estimated or between_pixels)
+        _joined(subject, index, mine, spread=spreads.get(index, 0.0), estimated=estimated or between_pixels)
         for index, mine in pieces.items()
     ]
     return [replace(one, interpolated=between_pixels) for one in joined]
@@ -143,18 +143,23 @@ def output_spreads(subject: Subject) -> dict[int, float]:
     """
     precision = subject.precisions[-1]
     here = subject.base(0, precision)
-    other = subject.values(jittered(subject.cases[0], torch_generator(subject.seed, "spread")), precision)
-    spreads = {}
+    spreads, other = {}, list[Tensor]()
     for index in subject.tested:
-        y = here[index].to(torch.complex128) if here[index].is_complex() else here[index].double()
+        y = here[index]
         if subject.rows and len(y) > 1:
-            centred = (y - y.mean(dim=0)).abs().reshape(len(y), -1)
-            spreads[index] = float((2 * centred.square().sum(dim=1).mean()).sqrt())
-        elif other[index].shape == y.shape:
-            spreads[index] = float(torch.linalg.vector_norm(difference(other[index], y)))
-        else:
-            spreads[index] = float(torch.linalg.vector_norm(y))
+            spreads[index] = row_spread(y)
+            continue
+        other = other or subject.values(jittered(subject.cases[0], torch_generator(subject.seed, "spread")), precision)
+        gap = difference(other[index] if other[index].shape == y.shape else torch.zeros_like(y), y)
+        spreads[index] = float(torch.linalg.vector_norm(gap))
     return spreads
+
+
+def row_spread(y: Tensor) -> float:
+    """How far two rows lie apart: the root of the mean square over all pairs; booleans count as 0 and 1."""
+    numbers = y.to(torch.complex128) if y.is_complex() else y.double()
+    centred = (numbers - numbers.mean(dim=0)).abs().reshape(len(y), -1)
+    return float((2 * centred.square().sum(dim=1).mean()).sqrt())
 
 
 @dataclass
@@ -175,12 +180,15 @@ class _Piece:
 
 
 def _settled(
-    subject: Subject, case: int, draw: Callable[[Group], Elements], spreads: dict[int, float], everywhere: bool
+    subject: Subject, case: int, draw: Callable[[Group], Elements], *, spreads: dict[int, float], everywhere: bool
 ) -> dict[int, _Piece]:
     elements = draw(subject.group(case))
-    low, bad = _low_errors(subject, case, elements)
+    seen: dict[int, list[Tensor]] = {}
+    sample = set(sample_of(elements.count, everywhere=everywhere).tolist())
+    low, bad = _low_errors(subject, case, elements, sample=sample, seen=seen)
     found = {}
-    for index, ruling in settle(subject, case, elements, low, spreads=spreads, everywhere=everywhere).items():
+    rulings = settle(subject, case, elements, low, spreads=spreads, everywhere=everywhere, seen=seen)
+    for index, ruling in rulings.items():
         chosen, shape = ruling.chosen, ruling.high.shape
         found[index] = _Piece(
             screened=ruling.low,
@@ -243,21 +251,34 @@ def _interpolated(subject: Subject, case: int, draw: Callable[[Group], Elements]
     return found
 
 
-def _low_errors(subject: Subject, case: int, elements: Elements) -> tuple[dict[int, Tensor], dict[int, int]]:
+def _low_errors(
+    subject: Subject,
+    case: int,
+    elements: Elements,
+    *,
+    sample: Container[int] = (),
+    seen: dict[int, list[Tensor]] | None = None,
+) -> tuple[dict[int, Tensor], dict[int, int]]:
     """Errors of the low precision [elements, rows] and the number of outputs that are not finite.
 
-    Outputs of one pass are reduced to their errors before the next one: memory does not grow with the elements.
+    Outputs of one pass are reduced to their errors before the next one: memory does not grow with the elements. Those
+    at the elements of the ``sample`` are put into ``seen``, as many as one pass may hold.
     """
-    leaves = subject.cases[case]
+    leaves, start, room = subject.cases[case], 0, CHUNK_BYTES
     errors: dict[int, list[Tensor]] = {index: [] for index in subject.tested}
     bad = dict.fromkeys(subject.tested, 0)
     for some in subject.chunks(leaves, elements):
         outputs = subject.over(leaves, some, "low")
+        size = sum(y[0].numel() * y.element_size() for y in outputs)
+        for number in range(some.count if seen is not None else 0):
+            if seen is not None and start + number in sample and size <= room:
+                seen[start + number], room = [y[number].clone() for y in outputs], room - size
+        start += some.count
         for index in subject.tested:
             here, there = subject.base(case, "low")[index], outputs[index]
             if there.shape[1:] != here.shape:
                 raise ShapeChanged(subject.output_names[index], tuple(here.shape), tuple(there.shape[1:]))
-            errors[index].append(error_norms(subject, subject.output(index), some, here, there))
+            errors[index].append(error_norms(subject, subject.output(index), some, here=here, there=there))
             bad[index] += int((~torch.isfinite(there)).sum())
     return {index: torch.cat(several) for index, several in errors.items()}, bad
 
@@ -285,7 +306,7 @@ def _estimates(floors: RoundingFloors, index: int, errors: Tensor, suspect: floa
         known[worst] = True
 
 
-def _joined(subject: Subject, index: int, pieces: list[_Piece], spread: float, estimated: bool) -> Errors:
+def _joined(subject: Subject, index: int, pieces: list[_Piece], *, spread: float, estimated: bool) -> Errors:
     def flat(name: str) -> Tensor:
         return torch.cat([getattr(piece, name).reshape(-1) for piece in pieces])
 

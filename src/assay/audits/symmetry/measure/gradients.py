@@ -94,7 +94,7 @@ def gradient_test(
     here = {precision: _gradients(subject, leaves, cotangents, precision) for precision in subject.precisions}
     for number in range(elements.count):
         element = elements[number]
-        found = _at_element(subject, group, element, leaves, cotangents, here)
+        found = _at_element(subject, group, element, leaves=leaves, cotangents=cotangents, here=here)
         if isinstance(found, str):
             return GradientTest(generator, (), (), found)
         for key, numbers in found.items():
@@ -124,7 +124,7 @@ def _collect(
 
 
 def _at_element(
-    subject: Subject, group: Group, element: Elements, leaves: Leaves, cotangents: list[Tensor],
+    subject: Subject, group: Group, element: Elements, *, leaves: Leaves, cotangents: list[Tensor],
     here: Mapping[Precision, _Gradients | str],
 ) -> dict[tuple[str, str], tuple[float, float, float]] | str:
     moved = [m if m is x else m[0] for m, x in zip(subject.transformed(leaves, element), leaves, strict=True)]
@@ -137,7 +137,7 @@ def _at_element(
         mine, there = here[precision], _gradients(subject, moved, turned, precision)
         if isinstance(mine, str) or isinstance(there, str):
             return mine if isinstance(mine, str) else str(there)
-        gaps[precision] = _pairs(subject, group, element, mine, there)
+        gaps[precision] = _pairs(subject, group, element, here=mine, there=there)
     result = {}
     best = subject.precisions[-1]
     for key, (expected, found) in gaps[best].items():
@@ -180,7 +180,7 @@ def _moved_gradients(subject: Subject, leaves: Leaves, cotangents: list[Tensor])
 
 
 def _pairs(
-    subject: Subject, group: Group, element: Elements, here: _Gradients, there: _Gradients
+    subject: Subject, group: Group, element: Elements, *, here: _Gradients, there: _Gradients
 ) -> dict[tuple[str, str], tuple[Tensor, Tensor]]:
     pairs = {}
     reps = dict(zip(subject.input_names, subject.inputs, strict=True))

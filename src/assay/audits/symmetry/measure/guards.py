@@ -59,7 +59,7 @@ def self_tests(subject: Subject) -> list[SelfTest]:
     group, tests = subject.group(), []
     for leaf, rep, name in zip(subject.cases[0], subject.inputs, subject.input_names, strict=True):
         if isinstance(leaf, Tensor) and not isinstance(rep, Invariant):
-            tests.append(self_test(group, rep, leaf, f"input {name}".strip(), generator))
+            tests.append(self_test(group, rep, leaf, where=f"input {name}".strip(), generator=generator))
     for index in subject.tested:
         rep = subject.output(index)
         if not isinstance(rep, Invariant):
@@ -69,7 +69,8 @@ def self_tests(subject: Subject) -> list[SelfTest]:
                 if value.is_floating_point()
                 else value
             )
-            tests.append(self_test(group, rep, value, f"output {subject.output_names[index]}", generator))
+            where = f"output {subject.output_names[index]}"
+            tests.append(self_test(group, rep, value, where=where, generator=generator))
     return tests
 
 

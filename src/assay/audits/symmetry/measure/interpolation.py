@@ -49,7 +49,7 @@ def interpolated(subject: Subject, case: int, elements: Elements) -> dict[int, I
         for index in subject.tested:
             rep = subject.output(index)
             bad[index] += int((~torch.isfinite(there[index])).sum())
-            errors[index].append(error_norms(subject, rep, element, here[index], there[index]))
+            errors[index].append(error_norms(subject, rep, element, here=here[index], there=there[index]))
             lost = _norms(subject, rep.mask(element, here[index].unsqueeze(0)), difference(trip[index], here[index]))
             there_and_back = acted(rep, element, here[index])
             if rep.inexact(element):

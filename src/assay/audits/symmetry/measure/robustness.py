@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.measure.apart import row_by_row
-from assay.audits.symmetry.measure.endtoend import Errors, measure
+from assay.audits.symmetry.measure.endtoend import Errors, measure, output_spreads
 from assay.audits.symmetry.measure.gradients import forward_with_grad
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.subject import Subject
@@ -47,7 +48,7 @@ class Retest:
         return max((one for _, one in self.judgements), key=lambda one: one.excess, default=None)
 
 
-def jittered_weights(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None) -> Retest | None:
+def jittered_weights(subject: Subject, draw: Draw, budget: float | None) -> Retest | None:
     """Every parameter moved by a tenth of its size: a symmetry that only holds at special weights breaks.
 
     None if there are no parameters: there is nothing to ask.
@@ -57,15 +58,15 @@ def jittered_weights(subject: Subject, draw: Draw, spreads: dict[int, float], bu
     weights = [p for p in model.parameters() if is_continuous(p)]
     if not weights:
         return None
-    everywhere = float(torch.stack([_mean_square(p) for p in weights]).mean().sqrt()) or 1.0
+    sizes = [_size(p) for p in weights]
+    everywhere = math.sqrt(sum(size**2 for size in sizes) / len(sizes)) or 1.0
     with torch.no_grad():
-        for weight in weights:
-            own = float(_mean_square(weight).sqrt()) or everywhere
-            weight.add_(0.1 * own * normal(weight, generator))
-    return retest(subject, model, condition="jittered weights", draw=draw, spreads=spreads, budget=budget)
+        for weight, own in zip(weights, sizes, strict=True):
+            weight.add_(normal(weight, generator), alpha=0.1 * (own or everywhere))
+    return retest(subject, model, condition="jittered weights", draw=draw, budget=budget)
 
 
-def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None) -> list[Retest]:
+def train_mode(subject: Subject, draw: Draw, budget: float | None) -> list[Retest]:
     """In training mode, dropout switched off (its noise is not a defect of symmetry).
 
     The batch is one input, moved as a whole; then every row by an element of its own, for what statistics of the batch
@@ -75,12 +76,12 @@ def train_mode(subject: Subject, draw: Draw, spreads: dict[int, float], budget: 
     calm(model)
     call = _Steady(subject.call, subject.seed)
     together = dataclasses.replace(subject, rows=False, mergeable=False, joining=None, call=call, _base={})
-    found = [retest(together, model, condition="train mode", draw=draw, spreads=spreads, budget=budget, training=True)]
+    found = [retest(together, model, condition="train mode", draw=draw, budget=budget, training=True)]
     whole = "crop" not in _parts(subject) and not subject.inexact(draw(subject.group(0)))
     if subject.rows and subject.batch(0) > 1 and subject.high is not None and whole:
         apart = dataclasses.replace(together, **_low_and_high(subject, model, training=True))
         condition = "train mode, rows moved apart"
-        found.append(_contained(condition, lambda: _judged_rows(apart, condition, draw, spreads, budget)))
+        found.append(_contained(condition, lambda: _judged_rows(apart, condition, draw, budget)))
     return found
 
 
@@ -104,7 +105,7 @@ class _Steady:
 
 
 def after_training(
-    subject: Subject, draw: Draw, spreads: dict[int, float], budget: float | None, steps: int
+    subject: Subject, draw: Draw, budget: float | None, steps: int
 ) -> Retest | None:
     """After ``steps`` steps towards random targets: what a zero initialisation hides wakes up; None without weights."""
     condition = f"after {steps} training steps"
@@ -125,7 +126,7 @@ def after_training(
         loss = torch.stack([(outputs[i] - targets[i]).abs().square().mean() for i in used]).sum()
         _step(weights, torch.autograd.grad(loss, weights, allow_unused=True))
     return retest(
-        subject, duplicate(model, dtype=subject.native), condition=condition, draw=draw, spreads=spreads, budget=budget
+        subject, duplicate(model, dtype=subject.native), condition=condition, draw=draw, budget=budget
     )
 
 
@@ -133,12 +134,14 @@ def _step(weights: list[nn.Parameter], gradients: Sequence[Tensor | None]) -> No
     """One step of 0.01 along each normalised gradient: like Adam's first steps, whatever the scale of the loss."""
     with torch.no_grad():
         for weight, gradient in zip(weights, gradients, strict=True):
-            if gradient is not None and bool(gradient.any()):
-                weight.sub_(0.01 * gradient / _mean_square(gradient).sqrt())
+            size = 0.0 if gradient is None else _size(gradient)
+            if gradient is not None and size:
+                weight.sub_(gradient, alpha=0.01 / size)
 
 
-def _mean_square(x: Tensor) -> Tensor:
-    return exact(x).abs().square().mean().to(x.device)
+def _size(x: Tensor) -> float:
+    """The root of the mean square."""
+    return float(torch.linalg.vector_norm(exact(x))) / math.sqrt(max(1, x.numel()))
 
 
 def retest(
@@ -147,13 +150,12 @@ def retest(
     *,
     condition: str,
     draw: Draw,
-    spreads: dict[int, float],
     budget: float | None,
     training: bool = False,
 ) -> Retest:
     """The end-to-end test of another model in place of the subject's."""
     other = dataclasses.replace(subject, **_low_and_high(subject, model, training=training))
-    return tested(other, condition, draw, spreads, budget)
+    return tested(other, condition, draw, budget)
 
 
 def _low_and_high(subject: Subject, model: nn.Module, *, training: bool) -> dict[str, Any]:
@@ -174,9 +176,9 @@ def _low_and_high(subject: Subject, model: nn.Module, *, training: bool) -> dict
 
 
 def _judged_rows(
-    subject: Subject, condition: str, draw: Draw, spreads: dict[int, float], budget: float | None
+    subject: Subject, condition: str, draw: Draw, budget: float | None
 ) -> Retest:
-    errors = row_by_row(subject, draw(subject.group(0)), spreads)
+    errors = row_by_row(subject, draw(subject.group(0)))
     judged = tuple((one.output, judge(one, low_dtype=subject.low_dtype, budget=budget)) for one in errors)
     return Retest(condition, judged)
 
@@ -190,10 +192,11 @@ def _contained(condition: str, job: Callable[[], Retest]) -> Retest:
     return found.value if found.value is not None else Retest(condition, (), found.problem)
 
 
-def tested(subject: Subject, condition: str, draw: Draw, spreads: dict[int, float], budget: float | None) -> Retest:
+def tested(subject: Subject, condition: str, draw: Draw, budget: float | None) -> Retest:
     """The end-to-end test of a subject as it is; what raises is a problem of this condition."""
     # A fixed size, a shape that no longer fits: said, not hidden.
-    found = attempt(lambda: measure(subject, draw, spreads=spreads))
+    # Its own spread is the unit: after training outputs may be a thousand times larger than before.
+    found = attempt(lambda: measure(subject, draw, spreads=output_spreads(subject)))
     if found.value is None:
         return Retest(condition, (), found.problem)
     errors: list[Errors] = found.value

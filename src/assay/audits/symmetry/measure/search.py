@@ -57,7 +57,7 @@ def alternatives(
     for index in subject.tested:
         if subject.output_names[index] in broken and high is not None:
             for rep in _output_options(small, index, elements):
-                _, error, bound = compare(small, rep, elements, 0, index, low[index], high[index])
+                _, error, bound = compare(small, rep, elements, case=0, index=index, low=low[index], high=high[index])
                 if error is not None and bound is not None and bool((error <= bound.maximum(bound.median())).all()):
                     name, declared = subject.output_names[index], repr(subject.output(index))
                     found.append(Alternative("output", name, declared, _plain(rep)))
@@ -132,7 +132,7 @@ def _far_off(subject: Subject, element: Elements, spreads: Mapping[int, float]) 
     there = subject.over(leaves, element, "low")
     for index in subject.tested:
         here = subject.base(0, "low")[index]
-        errors = error_norms(subject, subject.output(index), element, here, there[index])
+        errors = error_norms(subject, subject.output(index), element, here=here, there=there[index])
         spread = spreads.get(index, 0.0)
         if spread and not bool((errors <= BROKEN_BAND * spread).all()):  # also where it is not a number
             return True

@@ -48,7 +48,7 @@ def _images(subject: Subject, draw: Draw, budget: float | None) -> list[tuple[in
         )
         leaves: Leaves = [noise.to(leaf.dtype) if i == place else x for i, x in enumerate(subject.cases[0])]
         other = dataclasses.replace(subject, cases=[leaves], _base={})
-        results.append((shape[axes[0]], tested(other, f"{IMAGES} {shape[axes[0]]}", draw, {}, budget)))
+        results.append((shape[axes[0]], tested(other, f"{IMAGES} {shape[axes[0]]}", draw, budget)))
     return results
 
 
@@ -68,7 +68,7 @@ def _sets(subject: Subject, draw: Draw, budget: float | None) -> list[tuple[int,
         changed = resized(leaves, subject.inputs, part=part, size=size, count=count, generator=generator)
         if changed is not None:
             other = dataclasses.replace(subject, cases=[changed], _base={})
-            results.append((count, tested(other, f"{SETS} {count}", draw, {}, budget)))
+            results.append((count, tested(other, f"{SETS} {count}", draw, budget)))
     return results
 
 
@@ -96,7 +96,7 @@ def resized(
         moved = [atom for atom in atoms(rep) if isinstance(atom, Permuted) and place not in kept]
         pairs = [axis for atom in moved if atom.part == part for axis in atom.where]
         if len(pairs) == 2:
-            changed.append(_of_pairs(leaf, pairs, size, count, generator))
+            changed.append(_of_pairs(leaf, pairs, size, count=count, generator=generator))
             continue
         for of, axis in [(atom.part, axis) for atom in moved for axis in atom.where]:
             if of == part:
@@ -116,7 +116,7 @@ def _noisy(leaf: Tensor, axis: int, size: int, generator: torch.Generator) -> Te
     return torch.where(index < size, leaf, (exact(leaf) + noise).to(leaf.dtype))
 
 
-def _of_pairs(leaf: Tensor, axes: list[int], size: int, count: int, generator: torch.Generator) -> Tensor:
+def _of_pairs(leaf: Tensor, axes: list[int], size: int, *, count: int, generator: torch.Generator) -> Tensor:
     """A matrix with one entry per pair: what is added is drawn from the pairs there are, and mirrored as they are.
 
     Noise would turn a symmetric matrix, or one of zeros and ones, into something its model was not made for.
