@@ -48,6 +48,28 @@ def perceptron(inputs: int, width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
 
 
+class TwoSets(Backprop):
+    """Backprop whose optimiser also moves a second set of the same weights: what Kolen-Pollack asks of any program.
+
+    The second set is as large as the feedback that is used, and gets copies of the same gradients.
+    """
+
+    def __init__(self, model: nn.Module, used: FeedbackAlignment) -> None:
+        super().__init__()
+        weights = dict(model.named_parameters())
+        self.pairs = [(weights[name], nn.Parameter(matrix.detach().clone())) for name, matrix in
+                      used.matrices.tensors.items()]
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [twin for _, twin in self.pairs]
+
+    def backward(self, model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = super().backward(model, x, y)
+        for weight, twin in self.pairs:
+            twin.grad = None if weight.grad is None else weight.grad.clone()
+        return loss
+
+
 SUBJECTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "MLP 64-64-64-10": (lambda: perceptron(64, 64), (32, 64)),
     "MLP 784-128-128-10": (lambda: perceptron(784, 128), (64, 784)),
@@ -64,6 +86,9 @@ RULES: dict[str, dict[str, str]] = {
     "sign": {"feedback": "sign"},
     "kolen-pollack": {"feedback": "kolen-pollack"},
 }
+FLOOR = "two sets of weights"
+"""Backprop that moves as many matrices as Kolen-Pollack has: beside its column."""
+COLUMNS = (*RULES, FLOOR)
 
 
 def ratios(build: Callable[[], nn.Module], shape: tuple[int, ...], rounds: int) -> list[dict[str, float]]:
@@ -71,10 +96,13 @@ def ratios(build: Callable[[], nn.Module], shape: tuple[int, ...], rounds: int) 
     model = build()
     x, y = torch.randn(shape), torch.randint(10, shape[:1])
     rules: dict[str, Rule] = {"backprop": Backprop()}
-    rules |= {name: FeedbackAlignment(model, **options) for name, options in RULES.items()}
+    aligned = {name: FeedbackAlignment(model, **options) for name, options in RULES.items()}
+    aligned["kolen-pollack"].survey(model, x)  # then it asks for no matrix that it does not use
+    list(aligned["kolen-pollack"].parameters())
+    rules |= aligned | {FLOOR: TwoSets(model, aligned["kolen-pollack"])}
     optimisers = {}
     for name, rule in rules.items():
-        own = rule.parameters() if isinstance(rule, FeedbackAlignment) else ()
+        own = rule.parameters() if isinstance(rule, FeedbackAlignment | TwoSets) else ()
         # A learning rate of 0 does the work and leaves the weights the same for all.
         optimisers[name] = torch.optim.AdamW([*model.parameters(), *own], lr=0.0)
         step(rule, optimisers[name], model, x, y)
@@ -87,7 +115,8 @@ def ratios(build: Callable[[], nn.Module], shape: tuple[int, ...], rounds: int) 
             gradient[name].append(first)
             whole[name].append(second)
     return [
-        {name: statistics.median(t / b for t, b in zip(times[name], times["backprop"], strict=True)) for name in RULES}
+        {name: statistics.median(t / b for t, b in zip(times[name], times["backprop"], strict=True))
+         for name in COLUMNS}
         for times in (gradient, whole)
     ]
 
@@ -109,7 +138,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     asked = parser.parse_args()
     titles = ("Forward and backward pass", "A whole step of training")
-    tables = [[["model", *RULES]] for _ in titles]
+    tables = [[["model", *COLUMNS]] for _ in titles]
     for name, (build, shape) in SUBJECTS.items():
         rounds = asked.rounds * (10 if name.startswith("MLP") else 1)  # steps of microseconds need more of them
         for rows, found in zip(tables, ratios(build, shape, rounds), strict=True):
@@ -118,14 +147,15 @@ def main() -> None:
             print("".join(f"{cell:30s}" if not i else f"{cell:>14s}" for i, cell in enumerate(rows[-1])), flush=True)
     note = (f"In units of backprop's, one thread of {capture().cpu}, torch {torch.__version__}; median of "
             f"{asked.rounds} interleaved rounds (ten times as many for the MLPs) of processor time; ! is above "
-            f"{LIMIT}.")
-    print(f"columns: {', '.join(RULES)}; first line: forward and backward, second: whole step\n{note}")
+            f"{LIMIT}. The last column is backprop whose optimiser moves a second set of the same weights, as "
+            "Kolen-Pollack's must.")
+    print(f"columns: {', '.join(COLUMNS)}; first line: forward and backward, second: whole step\n{note}")
     if asked.write:
         command = f"`OMP_NUM_THREADS=1 python benchmarks/feedback.py --rounds {asked.rounds} --write`"
         lines = ["# Feedback rules: the cost of a step", "", f"Written by {command}. {note}", ""]
         for title, rows in zip(titles, tables, strict=True):
             table = ["| " + " | ".join(row) + " |" for row in rows]
-            lines += [f"## {title}", "", table[0], "|---|" + "---:|" * len(RULES), *table[1:], ""]
+            lines += [f"## {title}", "", table[0], "|---|" + "---:|" * len(COLUMNS), *table[1:], ""]
         PAGE.write_text("\n".join(lines), encoding="utf-8")
 
 

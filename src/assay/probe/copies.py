@@ -91,13 +91,47 @@ def own_autograd() -> Iterator[None]:
         yield
 
 
+class as_it_was:  # noqa: N801 - used as a function
+    """Random state is put back, and the model's buffers (running statistics) are copies inside.
+
+    So what a graph keeps of them is not written over by a later pass. ``names`` knows the copies by their memory.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.names = model, dict[int, str]()
+        self.random = torch.random.fork_rng()
+
+    def __enter__(self) -> as_it_was:
+        self.random.__enter__()
+        self.places: list[tuple[nn.Module, str, Tensor, Tensor]] = []
+        copies: dict[int, Tensor] = {}
+        for prefix, module in self.model.named_modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    copy = copies.setdefault(id(buffer), buffer.detach().clone())
+                    self.places.append((module, name, buffer, copy))
+                    self.names.setdefault(copy.data_ptr(), f"{prefix}.{name}".lstrip("."))
+                    module._buffers[name] = copy
+        return self
+
+    def written(self) -> set[str]:
+        """The names of buffers that the pass has changed."""
+        return {self.names[copy.data_ptr()] for module, name, before, copy in self.places
+                if module._buffers.get(name) is not copy or not torch.equal(copy, before)}
+
+    def __exit__(self, *problem: Any) -> None:
+        for module, name, buffer, _ in self.places:
+            module._buffers[name] = buffer
+        self.random.__exit__(*problem)
+
+
 @contextlib.contextmanager
 def everything_learning(model: nn.Module) -> Iterator[None]:
     """Every parameter requires a gradient, frozen ones too, and is as it was afterwards."""
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
         for parameter, _ in flags:
-            parameter.requires_grad_(parameter.is_floating_point())
+            parameter.requires_grad_(parameter.is_floating_point() or parameter.is_complex())
         yield
     finally:
         for parameter, flag in flags:

@@ -10,6 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -93,10 +94,11 @@ def is_gradient(found: DepthAlignment | None) -> bool:
     return found is None or found.cosine > 1 - 1e-6
 
 
-def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, blocks: Blocks) -> list[Tensor | None]:
+def credit_signals(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, *, blocks: Blocks) -> list[Tensor | None]:
     """The signal the rule sends to each depth, per sample and in float64; None where it sends none through the stream.
     """
-    return in_its_precision(rule, lambda dtype: _signals(rule, model, x=x, y=y, blocks=blocks, dtype=dtype))
+    return in_its_precision(
+        rule, lambda dtype: _signals(copy.deepcopy(rule), model, dtype, x=x, y=y, blocks=blocks))
 
 
 Result = TypeVar("Result")
@@ -124,7 +126,7 @@ def _of_the_rule(rule: Rule, error: RuntimeError) -> Exception:
 
 
 def _signals(
-    rule: Rule, model: nn.Module, *, x: Tensor, y: Tensor, blocks: Blocks, dtype: torch.dtype | None
+    rule: Rule, model: nn.Module, dtype: torch.dtype | None, *, x: Tensor, y: Tensor, blocks: Blocks
 ) -> list[Tensor | None]:
     twin, inputs = in_precision(model, x, dtype)
     twin.requires_grad_()
@@ -136,7 +138,7 @@ def _signals(
             found[depth] = h
 
     with torch.random.fork_rng(devices=[]), tapped(twin, blocks, visit):
-        copy.deepcopy(rule).backward(twin, inputs, y)
+        rule.backward(twin, inputs, y)
     # A rule works on the mean loss; times the number of samples it is each sample's own.
     signals = {depth: h.grad for depth, h in found.items()}
     return [None if (signal := signals.get(depth)) is None else by_sample(signal, blocks).double() * len(y)
@@ -160,14 +162,16 @@ def measure_alignment(
     ``signals`` are those of ``credit_signals`` if they are known already.
     """
     if signals is None:
-        signals = credit_signals(rule, model, x, y, blocks)
+        signals = credit_signals(rule, model, x, y, blocks=blocks)
     nulls: list[list[float]] = [[] for _ in signals]
     if isinstance(rule, Redrawable) and redraws > 1:
+        fresh: Rule = rule
         for number in range(redraws):
-            fresh = rule.redrawn(model, derive(seed, "fresh feedback", number))
-            for null, signal, gradient in zip(
-                nulls, credit_signals(fresh, model, x, y, blocks), truth.gradients, strict=True
-            ):
+            # Drawn anew from the last one, which knows the model by now; nobody else has it, so it needs no copy.
+            if isinstance(fresh, Redrawable):
+                fresh = fresh.redrawn(model, derive(seed, "fresh feedback", number))
+            drawn = in_its_precision(fresh, partial(_signals, fresh, model, x=x, y=y, blocks=blocks))
+            for null, signal, gradient in zip(nulls, drawn, truth.gradients, strict=True):
                 if signal is not None:
                     null.append(_mean_cosine(signal, gradient)[0])
     places = sum(signal is not None for signal in signals)

@@ -140,6 +140,8 @@ def _coverage(credit: Credit) -> tuple[Check, ...]:
         return ()
     whole = credit.coverage.complete
     reason = f"feedback carries the error past all {len(credit.coverage.used)} weights that send one"
+    if credit.coverage.constants:
+        reason += f"; fixed matrices send it through their exact transpose ({', '.join(credit.coverage.constants[:3])})"
     return (Check(name="feedback coverage", verdict=Verdict.PASS if whole else Verdict.FAIL, label="what was audited",
                   reason=reason if whole else credit.coverage.warning()),)
 

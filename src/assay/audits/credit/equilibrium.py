@@ -73,7 +73,7 @@ def parameter_alignment(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> d
     The null is a random direction, whose cosine in d dimensions has standard deviation 1 / sqrt(d).
     """
     truth = true_gradient(model, x, y)
-    twin = in_its_precision(rule, lambda dtype: _after(rule, model, x, y, dtype))
+    twin = in_its_precision(rule, lambda dtype: _after(rule, model, x, y, dtype=dtype))
     groups: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for name, parameter in twin.named_parameters():
         if name in truth.gradients:
@@ -86,7 +86,7 @@ def parameter_alignment(rule: Rule, model: nn.Module, x: Tensor, y: Tensor) -> d
     return {name: _alignment(pairs, places=len(moved)) for name, pairs in moved.items()}
 
 
-def _after(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, dtype: torch.dtype | None) -> nn.Module:
+def _after(rule: Rule, model: nn.Module, x: Tensor, y: Tensor, *, dtype: torch.dtype | None) -> nn.Module:
     """A copy of the model with the gradients the rule gives it."""
     twin, inputs = in_precision(model, x, dtype)
     with torch.random.fork_rng(devices=[]):

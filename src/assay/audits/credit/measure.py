@@ -128,7 +128,7 @@ def _measure_signals(
     alignment: tuple[DepthAlignment | None, ...] = (None,) * len(places)
     if rule is not None:
         # A local rule sends nothing down the stream: what it gives the weights is all there is to look at.
-        signals = [] if at_rest or is_local(rule) else credit_signals(rule, model, x, y, blocks)
+        signals = [] if at_rest or is_local(rule) else credit_signals(rule, model, x, y, blocks=blocks)
         own_graph = any(signal is not None for signal in signals)
         if own_graph:
             alignment = measure_alignment(

@@ -28,7 +28,7 @@ def credit_cosine(model: nn.Module, x: Tensor, y: Tensor, rule: Rule, *, blocks:
     >>> [round(value, 6) for value in credit_cosine(model, x, y, assay.Backprop())]
     [1.0, 1.0, 1.0]
     """
-    _, truth, signals = _measured(model, x, y, rule, blocks)
+    _, truth, signals = _measured(model, x, y, rule=rule, glob=blocks)
     return tuple(
         None if signal is None else float(exact_cosines(signal, gradient).nanmean())
         for signal, gradient in zip(signals, truth.gradients, strict=True)
@@ -42,7 +42,7 @@ def nudging_test(
 
     Negative where the signal lowers the loss.
     """
-    found, truth, signals = _measured(model, x, y, rule, blocks)
+    found, truth, signals = _measured(model, x, y, rule=rule, glob=blocks)
     return tuple(
         r.nudge for r in measure_response(model, x, y=y, blocks=found, truth=truth, signals=signals, seed=seed)
     )
@@ -52,13 +52,13 @@ def perturbation_correlation(
     model: nn.Module, x: Tensor, y: Tensor, rule: Rule, *, blocks: str | None = None, seed: int = 0
 ) -> PerDepth:
     """rho: the correlation over 32 random directions v of <a, eps v> with L(h + eps v) - L(h); 1 for the gradient."""
-    found, truth, signals = _measured(model, x, y, rule, blocks)
+    found, truth, signals = _measured(model, x, y, rule=rule, glob=blocks)
     return tuple(r.rho for r in measure_response(model, x, y=y, blocks=found, truth=truth, signals=signals, seed=seed))
 
 
 def _measured(
-    model: nn.Module, x: Tensor, y: Tensor, rule: Rule, glob: str | None
+    model: nn.Module, x: Tensor, y: Tensor, *, rule: Rule, glob: str | None
 ) -> tuple[Blocks, Stream, list[Tensor | None]]:
     with explained(x):
         found = discover_blocks(model, x, glob=glob)
-    return found, exact_stream(model, x, y, found), credit_signals(rule, model, x, y, found)
+    return found, exact_stream(model, x, y, found), credit_signals(rule, model, x, y, blocks=found)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -92,6 +93,8 @@ class FAProtocol:
         check_arguments(model, x_eval, y_eval, least=1)
         self.model, self.x, self.y = model, x_eval, y_eval
         self.limits = (d1_threshold, d2_threshold, d3_threshold)
+        if not all(limit >= 0 for limit in self.limits):
+            raise expected("thresholds of at least 0", given=", ".join(map(str, self.limits)))
         self.blocks, self.accuracy, self.frozen_accuracy = blocks, accuracy, frozen_accuracy
 
     def run(self, frozen_baseline_acc: float | None = None, test_acc: float | None = None) -> dict[str, Any]:
@@ -106,8 +109,8 @@ class FAProtocol:
         stream = exact_stream(self.model, self.x, self.y, found, part="read")
         utility = None
         if frozen is not None:
-            reached = self._batch_accuracy() if accuracy is None else exact_share(accuracy, len(self.y))
-            utility = reached - exact_share(frozen, len(self.y))
+            reached = self._batch_accuracy() if accuracy is None else exact_share(accuracy, self.y.numel())
+            utility = reached - exact_share(frozen, self.y.numel())
         steps = zip(stream.values, stream.ends, strict=False)
         growths = [_median(lengths(after) / lengths(before)) for before, after in steps]
         growth = math.nan if any(map(math.isnan, growths)) else max(growths)
@@ -141,13 +144,20 @@ def exact_share(accuracy: float, items: int) -> Fraction:
 
     >>> exact_share(0.95, 100) - exact_share(0.93, 100)
     Fraction(1, 50)
+
+    A mean that was taken in float32, as accuracies mostly are, is the number that float32 stands for.
+
+    >>> exact_share(0.9300000071525574, 64)
+    Fraction(93, 100)
     """
     if not 0 <= accuracy <= 1:
         raise expected("an accuracy from 0 to 1", given=accuracy, do="give .349 for 34.9 %")
     count = round(accuracy * items)
-    if items and abs(accuracy * items - count) < 1e-9 * items:
+    single = np.float32(accuracy)
+    rounding = float(np.spacing(single)) if float(single) == accuracy else 1e-9
+    if items and abs(accuracy * items - count) <= rounding * items:
         return Fraction(count, items)
-    return Fraction(repr(float(accuracy)))
+    return Fraction(str(single) if float(single) == accuracy else repr(float(accuracy)))
 
 
 def _verdict(one: bool, two: bool, three: bool | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,20 +47,8 @@ def audit_credit(
     With --epochs the frozen, backprop and rule arms of a named task are trained first (cells in assay-runs/cells).
     Exit code: 0 PASS, 1 FAIL, 3 partial or undecided, 4 ERROR.
     """
-    finding = run(
-        model,
-        data=data,
-        weights=weights,
-        blocks=blocks,
-        rule=rule,
-        feedback=feedback,
-        epochs=epochs,
-        seeds=seeds,
-        samples=samples,
-        seed=seed,
-        device=device,
-    )
-    finish(finding, out)
+    asked: dict[str, Any] = {name: value for name, value in locals().items() if name != "out"}
+    finish(run(**asked), out)
 
 
 def run(
@@ -78,6 +66,7 @@ def run(
     device: str | None = None,
 ) -> Finding:
     """The finding for a model and data named on the command line."""
+    asked: dict[str, Any] = {name: value for name, value in locals().items() if name != "model"}
     from assay.audits.credit import audit_credit as audit
     from assay.cli.audits import credit_inputs as inputs
     from assay.cli.typed.paths import as_module_path
@@ -104,20 +93,7 @@ def run(
                 seeds=range(seed, seed + seeds), device=device,
             )
         found = audit(subject, x, y, rule=learning, baselines=baselines, blocks=blocks, seed=seed, subject=model)
-    command = rerun(
-        "credit",
-        model,
-        data=data,
-        weights=weights,
-        blocks=blocks,
-        rule=rule,
-        feedback=feedback,
-        epochs=epochs or None,
-        seeds=seeds if epochs else None,
-        samples=samples,
-        seed=seed,
-        device=device,
-    )
+    command = rerun("credit", model, **asked | {"epochs": epochs or None, "seeds": seeds if epochs else None})
     told = found.limitations
     if weights is None:
         told = (f"No --weights: the weights are those that {model} makes, untrained unless it loads some.", *told)

@@ -42,6 +42,10 @@ class BlockFeedback:
         self.cut = False
         self._asked: tuple[bool, ...] = ()
 
+    def acquaint(self, other: BlockFeedback) -> None:
+        """Take over what another rule for the same model has found out."""
+        self.blocks, self.cut, self._asked = other.blocks, other.cut, other._asked
+
     def backward(self, model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
         """The detached mean loss, after one backward pass with replaced stream gradients."""
         if self.blocks is None:
@@ -60,7 +64,7 @@ class BlockFeedback:
 
         def replace(level: int, gradient: Tensor) -> Tensor:
             if self.kind == "dfa":
-                signal = direct_signal(self.matrices, f"stream.{level}", error[0], gradient, layout)
+                signal = direct_signal(self.matrices, f"stream.{level}", error[0], gradient, layout=layout)
             elif level == depth or self.exact:
                 signal = gradient
             else:

@@ -30,13 +30,23 @@ class Coverage:
 
     @property
     def complete(self) -> bool:
-        """True when no weight's transpose can have carried the error."""
+        """True when no parameter's transpose can have carried the error; matrices that are no parameters have no
+        feedback and do not count (``constants``)."""
         return all(weight.reached for weight in self.weights) and not self.leaks
 
     @property
     def missed(self) -> tuple[str, ...]:
         """Names of the weights whose own values carry the error: plain backprop."""
         return tuple(weight.name for weight in self.weights if not weight.reached) or self.leaks
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Names of fixed matrices (buffers, tables) whose exact transpose carries the error.
+
+        Nothing trains them, so they hide no learning. Who wants feedback there too, as for a random projection, makes
+        them ``nn.Parameter(matrix, requires_grad=False)``.
+        """
+        return tuple(weight.name for weight in self.weights if weight.status == "constant")
 
     def warning(self) -> str:
         """One sentence on what is plain backprop and why."""
@@ -54,7 +64,9 @@ class Coverage:
         width = max((len(weight.name) for weight in self.weights), default=0)
         lines = [f"{w.name:<{width}}  {w.status}{': ' + w.reason if w.reason else ''}" for w in self.weights]
         lines += [f"{name}  still receives an error when all feedback is zero" for name in self.leaks]
-        return "\n".join([f"feedback on {len(self.used)} of {len(self.weights)} weights", *lines])
+        parameters = len(self.weights) - len(self.constants)
+        exact = f"; the error goes exactly through {len(self.constants)} fixed" if self.constants else ""
+        return "\n".join([f"feedback on {len(self.used)} of {parameters} weights{exact}", *lines])
 
     def table(self) -> Table:
         """The same for a report."""

@@ -13,8 +13,11 @@ from assay.probe.samples import Layout
 from assay.rules.feedback.matrices import Matrices
 
 
-def direct_signal(matrices: Matrices, name: str, error: Tensor, like: Tensor, layout: Layout = "batch first") -> Tensor:
+def direct_signal(
+    matrices: Matrices, name: str, error: Tensor, like: Tensor, *, layout: Layout = "batch first"
+) -> Tensor:
     """B e in the shape of ``like``; B ~ N(0, 1/rows) keeps the length of the error."""
+    error = error.to(like.dtype)  # the input of a complex weight takes a complex signal
     if layout == "batch first" and 2 < error.ndim == like.ndim and error.shape[:-1] == like.shape[:-1]:
         return error @ _matrix(matrices, name, like.shape[-1], columns=error.shape[-1], like=like).T
     samples = len(error)

@@ -63,6 +63,8 @@ class Graph:
                 name = f"a tensor {tuple(node.variable.shape)} outside the model's parameters"
                 self.parameters[leaf], self.unregistered[name] = name, node.variable
         self.sources: set[Any] = set()
+        self.selected: set[Any] = set()
+        """Weights that the data chooses among (experts by index, rows of a table), as they are or reshaped."""
         self._carriers: dict[Any, list[Carrier]] = {}
         self.parents: dict[Any, list[Any]] = {}
         for node in self.nodes:
@@ -73,9 +75,21 @@ class Graph:
     def spread(self) -> None:
         """Everything computed from what depends on the data depends on it."""
         self._carriers.clear()
+        self.selected.clear()
         for node in self.nodes:
-            if any(child in self.depends for child in children(node)):
+            below = children(node)
+            if any(child in self.depends for child in below):
                 self.depends.add(node)
+                if len(below) == 1 and below[0] in self.selected and not self.saved[node]:
+                    self.selected.add(node)
+            elif node in self.sources and below and self.weights_below(node):
+                chosen = self._constants(node)
+                if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in chosen):
+                    self.selected.add(node)
+
+    def has_other_data(self, node: Any) -> bool:
+        """Whether a node also reads data that is more than a choice among weights."""
+        return any(child not in self.selected for child in self.open_inputs(node))
 
     def add_sources(self, other: Graph) -> None:
         """Nodes whose constants differ from those of the same model on other data depend on the data too."""
@@ -130,7 +144,9 @@ class Graph:
             tensor = kept.tensor
             if kept.weight is not None:
                 found.append(Carrier(frozenset({kept.weight}), exchanged=True, gain=False))
-            elif (weights := self._made_of(tensor)) and tensor.ndim > 0 and kept.attribute not in ADDED:
+            elif kept.attribute in ADDED or (not self.has_other_data(node) and tensor.grad_fn in self.selected):
+                continue
+            elif weights := self._made_of(tensor):
                 found.append(Carrier(weights, exchanged=False, gain=self._is_gain(node, tensor)))
         return found
 
@@ -157,9 +173,10 @@ class Graph:
         if tensor.is_leaf:
             name = self.parameters.get(id(tensor))
             return frozenset({name}) if name is not None else frozenset()
-        if tensor.grad_fn in self.depends or tensor.grad_fn not in self.saved:
+        maker = tensor.grad_fn
+        if maker not in self.saved or (maker in self.depends and maker not in self.selected):
             return frozenset()
-        return self.weights_below(tensor.grad_fn)
+        return self.weights_below(maker)
 
 
 ADDED = ("_saved_attn_mask", "_saved_attn_bias")

@@ -6,7 +6,7 @@ function of its own keeps, that was computed without gradients, or that was join
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,10 @@ from torch import Tensor, nn
 
 from assay.rules.feedback.coverage import WeightCoverage
 from assay.rules.feedback.graph import Graph
-from assay.rules.feedback.nodes import Sent, ask, changed, elementwise, kind, make_error, sizes, spread_over
+from assay.rules.feedback.nodes import Sent, ask, changed, children, elementwise, kind, make_error, sizes, spread_over
+
+JOINS = ("Cat", "Stack")
+"""Operations of several tensors that do not add them."""
 
 
 def find_hidden(graph: Graph, parameters: Mapping[str, nn.Parameter]) -> list[WeightCoverage]:
@@ -30,34 +33,106 @@ def find_hidden(graph: Graph, parameters: Mapping[str, nn.Parameter]) -> list[We
     return [WeightCoverage(name, "not reached", False, reason) for name, reason in found]
 
 
-def find_fixed(graph: Graph, shifted: Graph | None, model: nn.Module) -> list[WeightCoverage]:
+def find_fixed(graph: Graph, shifted: Graph | None, model: nn.Module, *, buffers: Mapping[int, str],
+               written: Collection[str]) -> list[WeightCoverage]:
     """Matrices that are no parameters, by which the error is sent on: a buffer, or weights taken out of the graph.
 
     ``shifted`` is the graph of the same data with other parameters, where that could be had: what differs there was
-    computed from parameters.
+    computed from parameters. ``buffers`` names the model's by their memory; those ``written`` by the pass itself learn.
     """
-    names = {buffer.data_ptr(): name for name, buffer in model.named_buffers()}
     known = {parameter.data_ptr() for parameter in model.parameters()}  # found by ``find_hidden``
     comparable = shifted if shifted is not None and len(shifted.nodes) == len(graph.nodes) else None
     rows = {}
     for number, node in enumerate(graph.nodes):
-        if node in graph.sources or not _passes(graph, node):
+        if not _passes(graph, node):
             continue
         for place, kept in enumerate(graph.saved[node]):
             tensor = kept.tensor
             matrix = kept.constant and tensor.is_floating_point() and sum(size > 1 for size in tensor.shape) > 1
-            if not matrix or tensor.data_ptr() in known:
+            data = node in graph.sources and buffers.get(tensor.data_ptr()) not in written
+            if not matrix or data or tensor.data_ptr() in known:
                 continue
             if elementwise(node, graph.depends, tensor) or not _depends_on(graph, node, tensor):
                 continue
             others = comparable.saved[comparable.nodes[number]] if comparable is not None else []
             moved = len(others) == len(graph.saved[node]) and not torch.equal(tensor, others[place].tensor)
-            name = names.get(tensor.data_ptr(), f"a matrix {tuple(tensor.shape)} used by {kind(node)}")
-            rows[name] = WeightCoverage(
-                name, "not reached", False, "computed from parameters outside autograd's books; the error goes "
-                "through it") if moved else WeightCoverage(
-                name, "constant", True, f"no parameter: {kind(node)} sends the error through it as through a pooling")
+            name = buffers.get(tensor.data_ptr(), f"a matrix {tuple(tensor.shape)} used by {kind(node)}")
+            if moved:
+                rows[name] = WeightCoverage(name, "not reached", False, "computed from parameters outside autograd's "
+                                                                        "books; the error goes through it")
+            elif name in written:
+                rows[name] = WeightCoverage(name, "not reached", False, "a buffer that the model writes as it runs, so "
+                                                                        "it learns; the error goes through it")
+            else:
+                rows[name] = WeightCoverage(name, "constant", True, f"no parameter, so it has no feedback: {kind(node)}"
+                                                                    " sends the error through its exact transpose")
     return list(rows.values())
+
+
+def find_rearranged(graph: Graph) -> list[WeightCoverage]:
+    """Parameters that scale several rearrangements of the same data, which are then added: a matrix in disguise.
+
+    ``sum(x.roll(k) * w[k] for k in ...)`` multiplies place by place and sends the error back through a transpose; so do
+    single numbers, each a parameter of its own.
+    """
+    gains: dict[Any, list[tuple[Any, Any, frozenset[str]]]] = {}
+    for node in graph.nodes:
+        names = frozenset[str]().union(*(c.weights for c in graph.carriers(node) if c.gain))
+        if names and "Norm" not in kind(node) and _passes(graph, node):
+            for child in graph.open_inputs(node):
+                gains.setdefault(_rearranged(graph, child), []).append((node, child, names))
+    found: set[str] = set()
+    for uses in gains.values():
+        sums = [(child, _added_into(graph, node), names) for node, child, names in uses]
+        for i, (a, one, names) in enumerate(sums):
+            found.update(*(names | others for b, two, others in sums[:i] if a is not b and one & two))
+    why = ("used to scale several rearrangements of the same data that are added: a product with a matrix, through "
+           "whose transpose the error goes")
+    return [WeightCoverage(name, "not reached", False, why) for name in sorted(found)]
+
+
+def _rearranged(graph: Graph, node: Any) -> Any:
+    """What a tensor is a rearrangement of: the node below all that only moves values about."""
+    while len(below := children(node)) == 1 and not any(
+            kept.tensor.is_floating_point() for kept in graph.saved[node]) and node not in graph.leaf:
+        node = below[0]
+    return node
+
+
+def _added_into(graph: Graph, node: Any) -> frozenset[Any]:
+    """The nodes that sum a node with others, as it is or rearranged; itself, where it scales several inputs."""
+    found = {node} if len(graph.open_inputs(node)) > 1 else set()
+    seen: set[tuple[Any, bool]] = set()
+    waiting = [(node, False)]
+    while waiting:
+        below, joined = waiting.pop()
+        for parent in graph.parents.get(below, ()):
+            state = parent, joined or kind(parent) in JOINS
+            if state in seen or not (not graph.saved[parent] or _unchanged(parent, below)):
+                continue
+            seen.add(state)
+            waiting.append(state)
+            if (kind(parent) not in JOINS and len(children(parent)) > 1) or (joined and _sums(parent)):
+                found.add(parent)
+    return frozenset(found)
+
+
+def _unchanged(node: Any, child: Any) -> bool:
+    """Whether a node sends its error to this input as it came."""
+    asked = _answer(node)
+    if asked is None:
+        return False
+    error, sent = asked
+    return any(below is child and given is not None and error[0] is not None and torch.equal(given, error[0])
+               for (below, _), given in zip(node.next_functions, sent, strict=True))
+
+
+def _sums(node: Any) -> bool:
+    """Whether a node of one input makes few values of many and every one of the many counts: no choice among them."""
+    asked = _answer(node)
+    given = asked[1][0] if asked is not None and len(asked[1]) == 1 else None
+    shape = sizes(node)
+    return shape is not None and given is not None and given.numel() > shape.numel() and bool(given.all())
 
 
 def _passes(graph: Graph, node: Any) -> bool:

@@ -31,6 +31,7 @@ class Route(Protocol):
 
 FindRoute = Callable[[Tensor, Tensor], Route | None]
 """The route for (weight, input), or None to leave this use to autograd."""
+LOW = (torch.float32, torch.float16, torch.bfloat16)
 PRODUCTS = ("AddmmBackward0", "MmBackward0")
 RESHAPES = ("ViewBackward0", "UnsafeViewBackward0")
 
@@ -42,7 +43,8 @@ def run_with_matrix(operation: Operation, x: Tensor, weight: Tensor, *, matrix: 
     Where the operation saves no tensor that is the weight's memory (it copies the weight first), the error to the input
     is computed from the same operation with the matrix, which costs its forward pass again.
     """
-    if torch.is_autocast_enabled(weight.device.type):
+    # Autocast itself leaves float64 and complex numbers alone.
+    if torch.is_autocast_enabled(weight.device.type) and weight.dtype in LOW:
         weight = weight.to(torch.get_autocast_dtype(weight.device.type))
     if matrix.requires_grad or matrix.dtype is not weight.dtype:
         matrix = matrix.detach().to(weight.dtype)

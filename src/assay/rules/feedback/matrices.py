@@ -17,13 +17,18 @@ class Matrices:
     def __init__(self, seed: int, *, learned: bool = False) -> None:
         self.seed, self.learned = seed, learned
         self.tensors: dict[str, Tensor] = {}
+        self.released: dict[str, nn.Parameter] = {}
+        """Learned matrices that an optimiser was given and no weight uses: empty until one does."""
 
     def draw(self, name: str, shape: tuple[int, ...], *, scale: float, like: Tensor) -> Tensor:
         """The matrix called ``name``: N(0, scale^2), drawn at first use, on the device and in the dtype of ``like``."""
         if name not in self.tensors:
-            self.tensors[name] = self.fresh(name, shape, scale=scale, like=like)
-            if self.learned:
-                self.tensors[name] = nn.Parameter(self.tensors[name])
+            drawn = self.fresh(name, shape, scale=scale, like=like)
+            if name in self.released:  # the optimiser knows this very one
+                self.tensors[name] = self.released.pop(name)
+                self.tensors[name].data = drawn
+            else:
+                self.tensors[name] = nn.Parameter(drawn) if self.learned else drawn
         found = self.tensors[name]
         if tuple(found.shape) != shape:
             raise expected(f"feedback '{name}' of shape {shape}", given=f"a stored one of shape {tuple(found.shape)}",
@@ -33,7 +38,8 @@ class Matrices:
     def fresh(self, name: str, shape: tuple[int, ...], *, scale: float, like: Tensor, step: int = 0) -> Tensor:
         """A matrix that is not kept; ``step`` tells redraws apart."""
         generator = torch_generator(self.seed, "feedback", name, *((step,) if step else ()))
-        values = torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+        precise = torch.complex128 if like.is_complex() else torch.float64
+        values = torch.randn(shape, generator=generator, dtype=precise) * scale
         return values.to(device=like.device, dtype=like.dtype)
 
     def learn(self, loss: Tensor, weights: Mapping[str, nn.Parameter], used: Collection[str]) -> None:
@@ -42,7 +48,8 @@ class Matrices:
         The whole one, also of a weight that is used a second time without feedback (tied to an embedding): only equal
         steps bring a weight and its matrix together.
         """
-        before = {name: gradient for name, weight in weights.items() if (gradient := weight.grad) is not None}
+        before = {name: gradient for name in self.tensors
+                  if name in weights and (gradient := weights[name].grad) is not None}
         for name in before:
             weights[name].grad = None
         try:
@@ -52,6 +59,15 @@ class Matrices:
         finally:
             for name, gradient in before.items():
                 weights[name].grad = gradient if (new := weights[name].grad) is None else gradient.add_(new)
+
+    def release(self, used: Collection[str]) -> None:
+        """Give back the memory of learned matrices that no weight in ``used`` has; one that is needed after all is
+        drawn again, the same."""
+        for name in [name for name in self.tensors if name not in used]:
+            unused = self.tensors.pop(name)
+            if isinstance(unused, nn.Parameter):
+                unused.data, unused.grad = unused.data.new_empty(0), None
+                self.released[name] = unused
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copies of all matrices drawn so far, ready for ``safetensors.torch.save_file``."""

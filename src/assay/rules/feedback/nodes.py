@@ -104,7 +104,8 @@ def changed(tensors: Iterable[Tensor]) -> Iterator[None]:
     """Inside, the memory of these tensors holds other values, not zeros and ones alone; versions do not notice."""
     kept = []
     for tensor in tensors:
-        if tensor.layout is torch.strided and (tensor.is_floating_point() or tensor.is_complex()):
+        writable = tensor.layout is torch.strided and not tensor._is_zerotensor()
+        if writable and (tensor.is_floating_point() or tensor.is_complex()):
             # Of a tensor that repeats its memory (expanded) one copy is changed.
             once = tuple(slice(0, 1) if not step else slice(None) for step in tensor.stride())
             memory = tensor.data[once] if once else tensor.data

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.probe.blocks import evaluating
+from assay.probe.copies import as_it_was
 from assay.probe.samples import Layout, find_layout, other_first_sample
 from assay.rules.feedback.direct import direct_signal
 from assay.rules.feedback.layers import Operation, Route, run_direct, run_linear, run_with_matrix
@@ -141,7 +142,7 @@ class DirectRoute:
         error = self.routes.error[0]
         # A weight used on inputs of two sizes needs a matrix for each.
         name = f"{self.name}@{x.numel() // len(error)}"
-        return direct_signal(self.routes.matrices, name, error, x, self.layout)
+        return direct_signal(self.routes.matrices, name, error, x, layout=self.layout)
 
 
 class DirectRoutes:
@@ -195,6 +196,6 @@ def _inputs_of_weights(model: nn.Module, x: Tensor, known: WeightNames) -> dict[
             seen.setdefault(found[0], []).append(value.detach().clone())
 
     # Attention has a fused path without gradients that never calls linear; a forward pass with gradients avoids it.
-    with evaluating(model), torch.enable_grad(), feedback_layers(look), known.watched():
+    with as_it_was(model), evaluating(model), torch.enable_grad(), feedback_layers(look), known.watched():
         model(x)
     return seen

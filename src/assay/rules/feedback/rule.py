@@ -87,10 +87,9 @@ class FeedbackAlignment:
         self._sent: set[str] | None = None
         self._prepared: dict[int, LinearRoute] = {}
         self._step = 0
-        if self.matrices.learned:  # the optimiser must see them before the first step
-            for name, weight in model.named_parameters():
-                if weight.ndim > 1:
-                    self.matrices.draw(name, tuple(weight.shape), scale=weight_scale(weight), like=weight.detach())
+        self._learnable = {
+            name: (tuple(weight.shape), weight_scale(weight), torch.empty(0, dtype=weight.dtype, device=weight.device))
+            for name, weight in model.named_parameters() if self.matrices.learned and weight.ndim > 1}
 
     def __repr__(self) -> str:
         return (f"FeedbackAlignment(kind={self.kind!r}, level={self.level!r}, feedback={self.feedback!r}, "
@@ -155,7 +154,15 @@ class FeedbackAlignment:
         return self._block.blocks
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Matrices that learn (Kolen-Pollack); give them to the optimiser together with the model's."""
+        """Matrices that learn (Kolen-Pollack); give them to the optimiser together with the model's.
+
+        Before the first step, or a ``survey``, nobody knows which weights will use theirs, so there is one for each;
+        those that nothing uses are emptied at the first step.
+        """
+        wanted = self._learnable if self._survey is None else self._survey.coverage.used
+        for name, (shape, scale, like) in self._learnable.items():
+            if name in wanted:
+                self.matrices.draw(name, shape, scale=scale, like=like)
         return (tensor for tensor in self.matrices.tensors.values() if isinstance(tensor, nn.Parameter))
 
     def redrawn(self, model: nn.Module, seed: int) -> FeedbackAlignment:
@@ -163,6 +170,7 @@ class FeedbackAlignment:
         other = FeedbackAlignment(model, kind=self.kind, level=self.level, feedback=self.feedback, seed=seed,
                                   blocks=self.blocks, penalty=self.penalty, loss=self.loss)
         other._carried = self._to_carry()
+        other._block.acquaint(self._block)
         return other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FeedbackAlignment:
@@ -211,6 +219,8 @@ class FeedbackAlignment:
             if not found.coverage.complete:
                 warnings.warn(found.coverage.warning(), stacklevel=3)
             self._survey = found
+            if self.matrices.learned:
+                self.matrices.release(found.coverage.used)
         return known, self._survey
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.errors import expected
-from assay.probe.copies import everything_learning
+from assay.errors import AssayError, expected
+from assay.probe.copies import as_it_was, everything_learning
 from assay.probe.samples import other_first_sample
 from assay.rules.feedback.coverage import Coverage, WeightCoverage
 from assay.rules.feedback.graph import Carrier, Graph
-from assay.rules.feedback.hidden import find_fixed, find_hidden
+from assay.rules.feedback.hidden import find_fixed, find_hidden, find_rearranged
 from assay.rules.feedback.layers import Operation, Route, run_direct, run_with_matrix
 from assay.rules.feedback.nodes import changed, children, kind, opaque
 from assay.rules.feedback.places import Place, feedback_layers, select
@@ -50,10 +50,19 @@ def take_survey(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool
     def look(imported: bool) -> Survey:
         return _look(model, x, known, direct=direct, unreachable=unreachable, learned=learned, imported=imported)
 
-    found = look(False)
-    if found.coverage.complete:
-        return found
-    with_imported = look(True)
+    try:
+        found = look(False)
+        if found.coverage.complete:
+            return found
+        with_imported = look(True)
+    except AssayError:
+        raise
+    except Exception as error:
+        with as_it_was(model), torch.enable_grad():
+            model(x)  # what the model says of itself comes first
+        said = str(error).strip().split("\n")[0] or type(error).__name__
+        raise expected("a model whose autograd graph can be read", given=type(model).__name__,
+                       do=f"reading it ended with: {said}") from error
     missed = [sum(not weight.reached for weight in survey.coverage.weights) for survey in (found, with_imported)]
     return with_imported if missed[1] < missed[0] else found
 
@@ -95,13 +104,17 @@ class _ZeroRoute:
 def _look(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool, unreachable: Collection[str],
           learned: bool, imported: bool) -> Survey:
     hits = {"torch.nn.functional.linear"}
+    names: dict[int, str] = {}
+    written: set[str] = set()
 
     def run(data: Tensor, places: list[Place] | None) -> tuple[Graph, _Recorder, Tensor]:
         recorder = _Recorder(known, direct=direct, unreachable=unreachable, learned=learned)
         leaf = data.detach().requires_grad_() if data.is_floating_point() else data
-        with _as_it_was(model), torch.enable_grad(), _no_checkpoints(), known.watched(), feedback_layers(
+        with as_it_was(model) as buffers, torch.enable_grad(), _no_checkpoints(), known.watched(), feedback_layers(
                 recorder, only=places, hits=hits, imported=imported):
             output = model(leaf)
+            written.update(buffers.written())
+            names.update(buffers.names)
             if not isinstance(output, Tensor) or not output.requires_grad:
                 raise expected("a model whose output is a tensor that depends on its parameters",
                                given=type(output).__name__)
@@ -118,7 +131,7 @@ def _look(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool, unre
                          if node is not None and node not in graph.depends)
         with contextlib.suppress(Exception), changed(known.parameters.values()):  # other weights may be nonsense
             shifted = run(x, places)[0]
-        rows = _rows(graph, known) + find_fixed(graph, shifted, model)
+        rows = _rows(graph, known) + find_fixed(graph, shifted, model, buffers=names, written=written)
         leaks = () if skip else _leaks(graph, known, output)
     return Survey(Coverage(tuple(rows), leaks), places, imported, skip)
 
@@ -132,7 +145,7 @@ def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
     """What became of every parameter with two or more axes, and of any other that takes part in a matrix."""
     uses: dict[str, list[WeightCoverage]] = {}
     answered = _answered(graph)
-    for hidden in find_hidden(graph, known.parameters):
+    for hidden in (*find_hidden(graph, known.parameters), *find_rearranged(graph)):
         uses.setdefault(hidden.name, []).append(hidden)
     for node in graph.nodes:
         if node not in graph.depends or _is_direct(node):
@@ -142,7 +155,8 @@ def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
         carriers = graph.carriers(node)
         looks_up = any(not kept.tensor.is_floating_point() for kept in graph.saved[node])
         for child in children(node):
-            for name in () if child in graph.depends else graph.weights_below(child):
+            selected = child in graph.selected and graph.has_other_data(node)
+            for name in () if child in graph.depends and not selected else graph.weights_below(child):
                 mine = [carrier for carrier in carriers if name in carrier.weights or (
                     carrier.exchanged and _owner(next(iter(carrier.weights))) == _owner(name))]
                 use = (_answer(name, answered[node]) if node in answered and not inputs
@@ -236,19 +250,6 @@ def _leaks(graph: Graph, known: WeightNames, output: Tensor) -> tuple[str, ...]:
                                 allow_unused=True)
     return tuple(name for name, gradient in zip(names, given, strict=True)
                  if gradient is not None and bool(gradient.isfinite().all()) and bool(gradient.any()))
-
-
-@contextlib.contextmanager
-def _as_it_was(model: nn.Module) -> Iterator[None]:
-    """Random state and buffers (running statistics) are put back."""
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with torch.random.fork_rng():
-        try:
-            yield
-        finally:
-            for name, buffer in model.named_buffers():
-                if name in before and buffer.shape == before[name].shape:
-                    buffer.data.copy_(before[name])
 
 
 @contextlib.contextmanager

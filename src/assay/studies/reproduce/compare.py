@@ -71,14 +71,25 @@ class Reproduced:
 
 
 def by_arm(records: Iterable[Record]) -> dict[str, dict[int, Record]]:
-    """Records by arm and seed; an arm is named without its epochs, and on the ResMLP without the architecture."""
+    """Records by arm and seed; an arm is named without its epochs, and on the ResMLP without the architecture.
+
+    Of an arm trained for several lengths, the one with most seeds counts; of those, the longest.
+    """
     arms: dict[str, dict[int, Record]] = {}
+    for (arm, _), runs in sorted(by_length(records).items(), key=lambda item: (len(item[1]), item[0][1])):
+        arms[arm] = runs
+    return arms
+
+
+def by_length(records: Iterable[Record]) -> dict[tuple[str, int], dict[int, Record]]:
+    """Records by arm and number of epochs, and by seed."""
+    found: dict[tuple[str, int], dict[int, Record]] = {}
     for record in records:
         setting = record["setting"]
         arm = str(record["name"]).rpartition("-seed")[0].rpartition("-")[0]
         known = arm.removeprefix("resmlp-") if setting["arch"] == "resmlp" else arm
-        arms.setdefault(known, {})[int(setting["seed"])] = record
-    return arms
+        found.setdefault((known, int(setting["epochs"])), {})[int(setting["seed"])] = record
+    return found
 
 
 def compare_all(records: Iterable[Record]) -> list[Reproduced]:

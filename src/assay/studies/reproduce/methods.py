@@ -108,8 +108,8 @@ def train(
     if setting.trainable is not None:
         freeze_blocks(model, data.test.x[:2], trainable=setting.trainable)
     result = the_one_loop(
-        model, data, rule, epochs=setting.epochs, seed=setting.seed, batch_size=BATCH, optimiser=_optimiser,
-        schedule=_cosine_by_epoch(setting.epochs), augment=augmented, validation=False, test=False,
+        model, data, rule, epochs=setting.epochs, seed=setting.seed, batch_size=BATCH, optimiser=adamw,
+        schedule=cosine_by_epoch(setting.epochs), augment=augmented, validation=False, test=False,
         device=device,
     )
     model.cpu()
@@ -132,11 +132,11 @@ def train(
     }
 
 
-def _optimiser(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def adamw(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
 
 
-def _cosine_by_epoch(epochs: int) -> Callable[[float], float]:
+def cosine_by_epoch(epochs: int) -> Callable[[float], float]:
     """The published schedule: a cosine that steps once per epoch and would be 0 after the last."""
     # Progress is a quotient of whole steps: without the small shift an epoch's first step may round down.
     return lambda progress: 0.5 * (1 + math.cos(math.pi * math.floor(progress * epochs + 1e-9) / epochs))

@@ -16,7 +16,9 @@ from assay.studies.reproduce.compare import Reproduced, by_arm, compare_all
 from assay.studies.reproduce.sections import (
     interval,
     ladder_section,
+    length_section,
     penalty_section,
+    shallow_section,
     sizes,
     table,
     verdict_section,
@@ -57,6 +59,8 @@ def render(records: Sequence[Record], source: str) -> str:
         "2 points of accuracy, half a decade for sizes printed as powers of ten, 0.1 for cosines; the interval of the "
         "difference (90 %, Welch where the source gives a spread) must lie inside.",
         _reproduction_table(comparisons),
+        "## Is it the length?",
+        length_section(records),
         "## Our runs",
         "Means over seeds with 95 % t intervals; sizes are geometric means.",
         _main_table(arms),
@@ -69,6 +73,10 @@ def render(records: Sequence[Record], source: str) -> str:
         penalty_section(arms),
         "## Depth ladder",
         ladder_section(arms),
+        "## Without any block",
+        shallow_section(by_arm(records), arms.get("frozen", {})),
+        "## What did not finish",
+        unfinished(records),
         "## What had to be assumed",
         ASSUMED,
         "## How to run it again",
@@ -77,17 +85,35 @@ def render(records: Sequence[Record], source: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def unfinished(records: Sequence[Record]) -> str:
+    """What of the whole table is not among the records: at the source's length, and at any."""
+    from assay.studies.reproduce.experiment import whole_plan
+    from assay.studies.reproduce.table import arm_of
+
+    have = {str(record["name"]) for record in records}
+    some = {name.partition("-seed")[0].rpartition("-")[0] for name in have}
+    plan = whole_plan()
+    short = Counter(arm_of(setting) for setting in plan if setting.name not in have)
+    never = list(dict.fromkeys(arm_of(s) for s in plan if s.arm.rpartition("-")[0] not in some))
+    return (
+        f"Of {len(plan)} runs of the whole table, as long as the source's, {len(plan) - short.total()} are recorded. "
+        f"Missing at that length: {', '.join(f'{arm} ({count} seeds)' for arm, count in short.items()) or 'nothing'}. "
+        f"Not run at any length: {', '.join([*never, 'ep (equilibrium propagation on this architecture)'])}."
+    )
+
+
 def _introduction(records: Sequence[Record], source: str) -> str:
     seeds = sorted({int(r["setting"]["seed"]) for r in records})
     epochs = sorted({int(r["setting"]["epochs"]) for r in records})
     hours = sum(float(r["seconds"]) for r in records) / 3600
     shorter = (
-        f"**The source trained its main table for 100 epochs; the runs here have {'/'.join(map(str, epochs))}.** Its "
+        f"**The source trained its main table for 100 epochs; the runs here have {'/'.join(map(str, epochs))}, "
+        "and few have more than the fewest.** Its "
         "penalty sweep has 30. A figure of the main table that does not reproduce may differ because of the length "
         "alone.\n\n"
     )
     return (
-        f"{shorter if max(epochs) < 100 else ''}"
+        f"{shorter if min(epochs) < 100 else ''}"
         f"CIFAR-10, ResMLP of width 256 and depth 4, {len(records)} training runs of {'/'.join(map(str, epochs))} "
         f"epochs, seeds {', '.join(map(str, seeds))}; {hours:.1f} hours on "
         "one shared CPU core. AdamW 1e-3, weight decay 0.01, cosine schedule, batch 128, crop and flip. Diagnostics on "
@@ -174,8 +200,10 @@ def _commands(source: str) -> str:
         "assay reproduce fa-protocol frozen --ladder --seeds 42 123 456 --epochs 30\n"
         "assay reproduce fa-protocol penalty --lambdas 0 1e-4 1e-3 1e-2 1e-1\n"
         "assay reproduce fa-protocol --arch resmlp-without-ln --methods dfa --seeds 42 123 456 --epochs 30\n"
+        "assay reproduce fa-protocol frozen --shallow --seeds 42 --epochs 30\n"
+        "python -m assay.studies.reproduce.table --epochs 100  # whatever is missing, record by record\n"
         f"python -m assay.studies.reproduce.page {source} > docs/results/fa-protocol.md\n```\n\n"
-        "The first four continue where they were stopped; each finished run is one record."
+        "All but the last continue where they were stopped; each finished run is one record."
     )
 
 

@@ -76,5 +76,7 @@ FIGURES = (
 
 PUBLISHED_VERDICTS = {"bp": ("PASS", "nothing"), "fa-block": ("PASS", "nothing"), "dfa-block": ("FAIL", "D1, D2, D3")}
 """What the source concludes of each arm by its own rule, and which diagnostics fired."""
+VIT_FROZEN = (0.255, 0.261)
+"""The frozen baseline of ViT-Mini, published as a range."""
 LADDER_CLIMB = (0.22, 0.23)
 """How much backprop gains from no trained block to all, published as a range; DFA is best with none."""

@@ -38,10 +38,24 @@ class ReadingRun:
     depth: int = 4
     penalty: float = 0.0
     """Adds lambda |f|^2, f what a block writes, to the loss of each block (arms fa and dfa)."""
+    batch: int = BATCH
+    learning_rate: float = LEARNING_RATE
+    images: int = 50000
+    """How many training pictures, from the first on."""
+    test: Literal["as it is", "crop and flip"] = "as it is"
+    """How test pictures are shown: an evaluation that shares the loader of training crops them too."""
 
     def __post_init__(self) -> None:
         if self.arm not in ARMS:
             raise InputError(unknown("arm", self.arm, ARMS))
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What differs from the published recipe beside the reading: nothing that the source leaves open."""
+        default = ReadingRun(arm=self.arm, reading=self.reading)
+        names = ("width", "depth", "penalty", "batch", "learning_rate", "images", "test")
+        return tuple(f"{name.replace('_', ' ')}: {getattr(self, name)}" for name in names
+                     if getattr(self, name) != getattr(default, name))
 
 
 def reading_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,25 +71,25 @@ def train_reading(run: ReadingRun, data: Cifar) -> dict[str, Any]:
     model = make_model(run)
     feedback = draw_feedback(run)
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimiser = _optimiser(run.reading, trained)
+    optimiser = _optimiser(run, trained)
     constant = run.reading.schedule == "constant"
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda _: 1.0) if constant else (
         torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=run.epochs))
     order, augmentation = torch_generator(run.seed, "order"), torch_generator(run.seed, "augmentation")
-    losses = []
+    losses, count = [], min(run.images, len(data.train.y))
     for _ in range(run.epochs):
         total = 0.0
-        for index in torch.randperm(len(data.train.y), generator=order).split(BATCH):  # type: ignore[no-untyped-call]
+        for index in torch.randperm(count, generator=order).split(run.batch):  # type: ignore[no-untyped-call]
             x, y = _batch(data, index, augmentation, run.reading)
             optimiser.zero_grad()
-            total += float(backward(run, model, feedback, x, y)) * len(y)
+            total += float(backward(run, model, x, y, feedback=feedback)) * len(y)
             if run.reading.clipping != "none":
                 nn.utils.clip_grad_norm_(trained, 1.0)
             optimiser.step()
         schedule.step()
-        losses.append(total / len(data.train.y))
+        losses.append(total / count)
     return {
-        "run": asdict(run), "accuracy": _accuracy(model, data, run.reading), "train_loss": losses,
+        "run": asdict(run), "accuracy": _accuracy(model, data, run), "train_loss": losses,
         **_diagnose(run, model, feedback, data),
         "seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - spent,
         "torch": torch.__version__,
@@ -118,7 +132,7 @@ def draw_feedback(run: ReadingRun) -> list[Tensor]:
     return matrices
 
 
-def backward(run: ReadingRun, model: ResMLP, feedback: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
+def backward(run: ReadingRun, model: ResMLP, x: Tensor, y: Tensor, *, feedback: list[Tensor]) -> Tensor:
     """The mean loss, after giving every trained parameter the gradient of its arm and reading."""
     reading = run.reading
     by_gradient = run.arm == "bp" or (run.arm == "frozen" and reading.frozen_embedding == "gradient")
@@ -170,10 +184,10 @@ def _walk(model: ResMLP, x: Tensor, *, cut: bool) -> tuple[list[Tensor], list[Te
     return stream, written
 
 
-def _optimiser(reading: Reading, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    decay = float(reading.decay)
-    kind = torch.optim.AdamW if reading.optimiser == "AdamW" else torch.optim.Adam
-    return kind(parameters, lr=LEARNING_RATE, weight_decay=decay, fused=True)
+def _optimiser(run: ReadingRun, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    decay = float(run.reading.decay)
+    kind = torch.optim.AdamW if run.reading.optimiser == "AdamW" else torch.optim.Adam
+    return kind(parameters, lr=run.learning_rate, weight_decay=decay, fused=True)
 
 
 def _test(data: Cifar, rows: slice, reading: Reading) -> tuple[Tensor, Tensor]:
@@ -188,10 +202,12 @@ def _batch(data: Cifar, index: Tensor, generator: torch.Generator, reading: Read
 
 
 @torch.no_grad()
-def _accuracy(model: nn.Module, data: Cifar, reading: Reading) -> float:
-    right = 0
+def _accuracy(model: nn.Module, data: Cifar, run: ReadingRun) -> float:
+    right, generator = 0, torch_generator(run.seed, "test augmentation")
     for i in range(0, len(data.test.y), 1000):
-        x, y = _test(data, slice(i, i + 1000), reading)
+        x, y = _test(data, slice(i, i + 1000), run.reading)
+        if run.test != "as it is":  # normalised pictures are padded with the mean colour, which is 0
+            x = cut(nn.functional.pad(x, (PAD,) * 4), generator)
         right += int((model(x).argmax(1) == y).sum())
     return right / len(data.test.y)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -70,19 +71,25 @@ def make_cells(runs: Iterable[ReadingRun], *, data: str | None = None) -> list[C
 
 
 def run_name(run: ReadingRun) -> str:
-    """A short file name: arm, epochs, seed and a digest of the reading."""
+    """A short file name: arm, epochs, seed, a digest of the reading, and settings that differ from the recipe."""
     digest = hashlib.sha256(json.dumps(asdict(run.reading), sort_keys=True).encode()).hexdigest()[:8]
     penalty = f"-lambda{run.penalty:g}" if run.penalty else ""
-    return f"{run.arm}{penalty}-{run.epochs}ep-{digest}-seed{run.seed}"
+    others = (part for part in run.settings if not part.startswith("penalty"))
+    settings = "".join("-" + re.sub(r"[ :]+", "", part) for part in others)
+    return f"{run.arm}{penalty}{settings}-{run.epochs}ep-{digest}-seed{run.seed}"
 
 
 def run_search(runs: Sequence[ReadingRun], *, store: Path, records: Path, data: str | None = None) -> int:
     """Train what is missing, writing each record as it comes; returns the number of runs that failed."""
-    records.mkdir(parents=True, exist_ok=True)
     missing = [run for run in dict.fromkeys(runs) if not recorded(run, records)]
+    return run_cells(make_cells(missing, data=data), store=store, records=records)
+
+
+def run_cells(cells: Sequence[Cell], *, store: Path, records: Path) -> int:
+    """Compute cells one after the other, each record written at once under its label; the number that failed."""
+    records.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for result in execute(make_cells(missing, data=data), store=Store(store), executor=LocalExecutor(1),
-                          notify=lambda event: None):
+    for result in execute(cells, store=Store(store), executor=LocalExecutor(1), notify=lambda event: None):
         if result.record is None:
             failed += 1
             said = result.failure.message if result.failure else "no result"
@@ -90,8 +97,7 @@ def run_search(runs: Sequence[ReadingRun], *, store: Path, records: Path, data: 
             continue
         text = json.dumps(_rounded(dict(result.record)), indent=1) + "\n"
         (records / f"{result.cell.label}.json").write_text(text, encoding="utf-8")
-        sys.stdout.write(f"{result.cell.label}: accuracy {result.record['accuracy']:.3f}, "
-                         f"|h_L| {result.record['norms'][-1]:.3g}\n")
+        sys.stdout.write(f"{result.cell.label}: accuracy {result.record['accuracy']:.3f}\n")
         sys.stdout.flush()
     return failed
 

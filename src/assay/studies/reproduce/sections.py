@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assay import stats
-from assay.studies.reproduce.compare import compare, correct_rows
-from assay.studies.reproduce.published import FIGURES, LADDER_CLIMB, PUBLISHED_VERDICTS
+from assay.studies.reproduce.compare import by_arm, by_length, compare, correct_rows, quantity
+from assay.studies.reproduce.published import FIGURES, LADDER_CLIMB, PUBLISHED_VERDICTS, PublishedNumber
 
 if TYPE_CHECKING:
     from assay.audits.credit.depth import Utility
@@ -89,6 +89,52 @@ def ladder_section(arms: Arms) -> str:
         f"{climbs['dfa-block']} pp (source: best with no trained block)."
     )
     return text + "\n\n" + table(("rule", *(f"last {k} learn" for k in range(BLOCKS + 1))), rows)
+
+
+def length_section(records: Sequence[Mapping[str, Any]]) -> str:
+    """Figures of runs as long as the source's, beside those of the same seed at the length of the table above."""
+    chosen, rows = by_arm(records), []
+    for (arm, epochs), runs in sorted(by_length(records).items()):
+        for seed, run in sorted(runs.items()):
+            short = chosen[arm].get(seed)
+            if short is None or epochs <= int(short["setting"]["epochs"]):
+                continue
+            rows += [(arm, seed, _name(f), f"{f.value:g}", f"{quantity(short, f):.3g} ({short['setting']['epochs']})",
+                      f"{quantity(run, f):.3g} ({epochs})", _nearer(quantity(short, f), quantity(run, f), f))
+                     for f in FIGURES if f.arm == arm and f.epochs == epochs and f.quantity != "gain over frozen"]
+    if not rows:
+        return "No arm was trained longer than in the table above."
+    counted = [row[-1] for row in rows]
+    text = (f"Of {len(rows)} figures {counted.count('nearer')} come nearer to the published one with the source's "
+            f"length, {counted.count('further')} get further from it. One seed has no interval: this tells whether "
+            "length could be the reason, not whether a figure reproduces.")
+    columns = ("arm", "seed", "figure", "published", "ours (epochs)", "ours, longer (epochs)", "with length")
+    return text + "\n\n" + table(columns, rows)
+
+
+def shallow_section(arms: Arms, frozen: Mapping[int, Mapping[str, Any]]) -> str:
+    """The model without its blocks beside the one whose blocks are frozen."""
+    runs = arms.get("resmlp-shallow-bp", {})
+    if not runs:
+        return "Not run."
+    gaps = [100 * (run["accuracy"] - frozen[seed]["accuracy"]) for seed, run in runs.items() if seed in frozen]
+    found = interval([run["accuracy"] for run in runs.values()], ".3f")
+    beside = f": {interval(gaps, '+.1f')} pp beside frozen blocks of the same seed" if gaps else ""
+    return (f"Embedding, terminal norm and head without any block, trained by backprop, reach {found}{beside}. "
+            "A rule that does not clear this uses no depth, whatever its blocks do.")
+
+
+def _name(figure: PublishedNumber) -> str:
+    return figure.quantity + (f" at h_{figure.depth}" if figure.depth is not None else "")
+
+
+def _nearer(short: float, longer: float, figure: PublishedNumber) -> str:
+    """Which of two values is nearer to a figure, in the units that it is judged in."""
+    if figure.below:
+        return "both below" if max(short, longer) < figure.value else "not below"
+    scale = math.log10 if figure.logarithmic else float
+    before, after = (abs(scale(value) - scale(figure.value)) for value in (short, longer))
+    return "nearer" if after < before else "further" if after > before else "the same"
 
 
 def depth_utility(arms: Arms, arm: str) -> Utility:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import scipy.stats
@@ -19,6 +20,7 @@ from assay.errors import InputError
 from assay.probe.blocks import discover_blocks
 from assay.results import Finding, Verdict
 from assay.rules.feedback.rule import FeedbackAlignment
+from assay.rules.feedback.survey import take_survey
 from subjects import SUBJECTS, OwnProducts, Transformer, batch
 
 
@@ -314,3 +316,21 @@ def test_many_depths_do_not_give_chance_many_tries() -> None:
         FeedbackAlignment(model), model, x=x, y=y, blocks=blocks, truth=exact_stream(model, x, y, blocks), seed=0
     )
     assert {a.places for a in found if a} == {4}
+
+
+@pytest.mark.parametrize("level", ["layer", "block"])
+def test_redrawn_rules_know_the_model_from_the_first_of_them(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and coverage are looked for by the rule itself and once for all redraws, not for each of them."""
+    looked: list[str] = []
+
+    def counted(name: str, found: Any) -> Any:
+        return lambda *args, **options: (looked.append(name), found(*args, **options))[1]
+
+    monkeypatch.setattr("assay.rules.feedback.blocks.discover_blocks", counted("block", discover_blocks))
+    monkeypatch.setattr("assay.rules.feedback.rule.take_survey", counted("layer", take_survey))
+    torch.manual_seed(0)
+    model = assay.models.ResMLP(12, width=8, depth=2, classes=3)
+    x, y = torch.randn(6, 12), torch.arange(6) % 3
+    found = audit_credit(model, x, y, rule=FeedbackAlignment(model, level=level), redraws=6, responses=False)
+    assert found.verdict is not Verdict.ERROR
+    assert looked.count(level) <= 3, "the rule, one of its redraws, and the coverage of the report"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 import torch
 from known_nets import NETS, PlainBetween, data
@@ -131,6 +133,25 @@ def test_two_points_are_two_points_and_a_missing_baseline_is_no_pass() -> None:
     assert exact_share(2 / 3, 3) - exact_share(1 / 3, 3) == exact_share(1 / 3, 3)
     with pytest.raises(InputError, match="from 0 to 1"):
         protocol.run(frozen_baseline_acc=34.9)
+
+
+def test_a_baseline_accuracy_taken_in_float32_is_the_share_it_stands_for() -> None:
+    """``(answers == y).float().mean().item()`` of 93 in 100 is 0.9300000071525574: still 2 points below 95 in 100."""
+    for items, right in ((100, 93), (10000, 3487), (128, 50), (3, 2)):
+        mean = (torch.arange(items) < right).float().mean().item()
+        assert exact_share(mean, items) == Fraction(right, items), mean
+    of_another_batch = (torch.arange(10000) < 3487).float().mean().item()
+    assert exact_share(of_another_batch, 128) == Fraction(3487, 10000)
+    assert exact_share(0.9301, 100) == Fraction(9301, 10000)
+    model, x = assay.models.ResMLP(12, width=8, depth=2, classes=3), torch.randn(100, 12)
+    with torch.no_grad():
+        y = model(x).argmax(1)
+    y[:5] = (y[:5] + 1) % 3
+    taken = (torch.arange(100) < 93).float().mean().item()
+    assert assay.FAProtocol(model, x, y).run(frozen_baseline_acc=taken)["verdict"] == "PASS"
+    with pytest.raises(InputError, match="thresholds of at least 0"):
+        assay.FAProtocol(model, x, y, d1_threshold=-1.0)
+
 
 
 def test_the_metrics_stand_alone_and_tell_the_gradient_from_noise() -> None:

@@ -18,10 +18,11 @@ from assay.networks.feedforward.res_mlp import ResMLP
 from assay.results import Verdict
 from assay.studies.reproduce import experiment
 from assay.studies.reproduce.cifar import augmented, load, normalised
-from assay.studies.reproduce.compare import compare, compare_all
+from assay.studies.reproduce.compare import by_arm, compare, compare_all
 from assay.studies.reproduce.methods import PenalisedBackprop, Setting, packed, train, train_cell
 from assay.studies.reproduce.page import read_records, render
 from assay.studies.reproduce.published import PublishedNumber
+from assay.studies.reproduce.table import arm_of, chosen, missing
 
 RECORDS = Path(__file__).parents[4] / "docs" / "results" / "data" / "fa-protocol"
 
@@ -157,3 +158,21 @@ def test_audit_credit_on_the_command_line(tmp_path: Path, monkeypatch) -> None:
     assert result.exit_code in (1, 3), result.output
     assert "again   assay audit credit" in result.output
     assert (tmp_path / "report" / "index.html").is_file()
+
+
+def test_runs_of_two_lengths_are_not_mixed_and_most_seeds_count() -> None:
+    def record(epochs: int, seed: int) -> dict:
+        setting = {"arch": "resmlp", "seed": seed, "epochs": epochs}
+        return {"name": f"resmlp-bp-{epochs}ep-seed{seed}", "setting": setting}
+
+    short, long = [record(30, seed) for seed in (1, 2, 3)], [record(100, seed) for seed in (1, 2, 3)]
+    for given, length in ((short + long[:1], 30), (long[:1] + short, 30), (long + short, 100), (long, 100)):
+        assert {run["setting"]["epochs"] for run in by_arm(given)["bp"].values()} == {length}
+
+
+def test_the_table_trains_only_what_is_not_recorded() -> None:
+    plan = experiment.whole_plan(epochs=30)
+    assert {"ep"}.isdisjoint(map(arm_of, plan)) and "vit-dfa-block" in map(arm_of, plan)
+    left = {setting.name for setting in missing(plan, RECORDS)}
+    assert "resmlp-bp-30ep-seed42" not in left and "resnet-bp-30ep-seed42" in left
+    assert [s.seed for s in chosen(plan, ["bp-last1"])] == [42, 123, 456]

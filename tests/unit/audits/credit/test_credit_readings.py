@@ -15,8 +15,11 @@ from typer.testing import CliRunner
 
 from assay.cli.learning.reproduce import ReproduceCommand, reproduce_command
 from assay.errors import InputError
+from assay.networks.feedforward.vit_mini import ViTMini
 from assay.rules.feedback.rule import FeedbackAlignment
+from assay.studies.reproduce import frozen_page
 from assay.studies.reproduce.cifar import load
+from assay.studies.reproduce.frozen_runs import VitBaseline, screening, train_vit
 from assay.studies.reproduce.methods import Setting, train
 from assay.studies.reproduce.published import PublishedNumber
 from assay.studies.reproduce.reading_runs import ReadingRun, backward, draw_feedback, make_model, train_reading
@@ -45,7 +48,7 @@ def test_the_trainer_by_hand_gives_the_gradient_of_the_library_rule(arm: str, pe
     run = ReadingRun(arm=arm, reading=Reading(), seed=3, penalty=penalty, **SMALL)
     model, feedback = make_model(run), draw_feedback(run)
     x, y = torch.randn(6, 3, 32, 32), torch.arange(6)
-    backward(run, model, feedback, x, y)
+    backward(run, model, x, y, feedback=feedback)
     by_hand = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
     rule = FeedbackAlignment(model, kind=arm, level="block", seed=0, penalty=penalty)
@@ -178,6 +181,65 @@ def test_the_committed_page_is_what_the_committed_records_render_to() -> None:
     ours = our_figures(results / "data" / "fa-protocol")
     found = render(read_records(results / "data" / "fa-readings"), "docs/results/data/fa-readings", ours)
     assert (results / "fa-readings.md").read_text() == found
+
+
+def test_the_committed_page_of_the_frozen_baseline_is_what_its_records_render_to() -> None:
+    results = Path(__file__).parents[4] / "docs" / "results"
+    records, main = (read_records(results / "data" / name) for name in ("fa-frozen", "fa-protocol"))
+    found = frozen_page.render(records, main, "docs/results/data/fa-frozen")
+    assert (results / "fa-frozen.md").read_text() == found
+
+
+def baseline(accuracy: float, **choices: Any) -> dict[str, Any]:
+    settings = {name: choices.pop(name) for name in ("images", "test") if name in choices}
+    run = ReadingRun(arm="frozen", reading=replace(Reading(), **choices), epochs=6, **settings)
+    return {"run": asdict(run), "accuracy": accuracy, "cpu_seconds": 1.0}
+
+
+def test_the_frozen_page_says_what_explains_the_figure_and_what_does_not() -> None:
+    """Planted: a choice of the baseline alone explains it. Healthy: one that all arms share, or a stated setting."""
+    main = [{"setting": {"arch": "resmlp", "trainable": 0, "method": "bp", "penalty": 0.0}, "accuracy": 0.397}]
+    shared = [baseline(0.38), baseline(0.35, pixels="[0, 1]"), baseline(0.34, images=5000)]
+    page = frozen_page.render(shared, main, "records")
+    assert "it stays unexplained" in page and "| images: 5000 | 0.340 | -4.0 pp | yes | every arm, and" in page
+    assert "2 of 3 readings come near" in page and "| pixels: [0, 1] | 0.350 | -3.0 pp | yes | every arm |" in page
+    vit = [{"vit": asdict(VitBaseline(learns, 42, 1)), "accuracy": accuracy, "cpu_seconds": 1.0}
+           for learns, accuracy in (("gradient", 0.4), ("signal", 0.24))]
+    page = frozen_page.render([*shared, baseline(0.353, frozen_embedding="signal"), *vit], main, "records")
+    assert "1 change nothing but the baseline, and of these 1 train its embedding by direct feedback" in page
+    assert "ViT-Mini agrees" in page and "above it already: refuted" in page
+
+
+def test_settings_beside_the_recipe_change_the_run_and_its_name(tiny_cifar: Path) -> None:
+    data = load(str(tiny_cifar))
+    plain = ReadingRun(arm="frozen", reading=Reading(), **SMALL)
+    start = train_reading(plain, data)
+    for settings in ({"images": 8}, {"batch": 4}, {"learning_rate": 0.1}, {"test": "crop and flip"}):
+        other = replace(plain, **settings)
+        assert run_name(other) != run_name(plain)
+        found = train_reading(other, data)
+        same = [found[key] == start[key] for key in ("norms", "accuracy")]
+        assert "test" in settings or not all(same), settings
+    names = [run_name(run) for run in screening(6)]
+    assert len(set(names)) == len(names) == 28
+
+
+@pytest.mark.parametrize("learns", ["gradient", "signal", "untrained"])
+def test_a_vit_baseline_trains_its_embedding_as_it_says_and_never_its_blocks(
+    tiny_cifar: Path, learns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[Any] = []
+
+    def small(seed: int) -> ViTMini:
+        trained.append(ViTMini(width=16, depth=2, heads=2, seed=seed))
+        return trained[-1]
+
+    monkeypatch.setattr("assay.studies.reproduce.frozen_runs.ViTMini", small)
+    record = train_vit(VitBaseline(learns, seed=1, epochs=1), load(str(tiny_cifar)))
+    fresh, model = ViTMini(width=16, depth=2, heads=2, seed=1), trained[0]
+    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, fresh.state_dict()[name])}
+    assert not any(name.startswith("blocks") for name in moved) and "out_head.weight" in moved
+    assert ("patches.weight" in moved) == (learns != "untrained") and record["vit"]["learns"] == learns
 
 
 def test_a_model_without_blocks_is_the_shallow_baseline(tiny_cifar: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,53 @@ def experts_by_index(m: Any, x: Tensor) -> Tensor:
     return torch.bmm(x[:, None], m.w[(x.sum(1) > 0).long()])[:, 0]
 
 
+def chosen(pick: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """A matrix for every sample, picked by its data."""
+    return lambda m, x: torch.bmm(x[:, None], pick(m.w, digit(x)).view(-1, 8, 8))[:, 0]
+
+
+def digit(x: Tensor) -> Tensor:
+    """A number from 0 to 4 that differs from sample to sample."""
+    return (1000 * x[:, 0].abs()).long() % 5
+
+
+def rotation(m: Any, x: Tensor) -> Tensor:
+    a, b = x[:, :4], x[:, 4:]
+    return torch.cat([a * m.t.cos() - b * m.t.sin(), a * m.t.sin() + b * m.t.cos()], 1)
+
+
+class Remembers(nn.Module):
+    """A matrix that the forward pass writes itself: no parameter, yet it learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x @ self.table
+        with torch.no_grad():
+            self.table = 0.9 * self.table + 0.1 * x.T @ x
+        return out
+
+
+def scripted_product() -> Layer:
+    with warnings.catch_warnings():  # deprecated, and still in many models
+        warnings.simplefilter("ignore", DeprecationWarning)
+        product = torch.jit.trace(torch.matmul, (torch.zeros(6, 8).double(), torch.zeros(8, 8).double()))
+    return Layer(lambda m, x: product(x, m.w), w=(8, 8))
+
+
+def complex_weight() -> Layer:
+    layer = Layer(lambda m, x: torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) @ m.w).flatten(1))
+    layer.w = nn.Parameter(0.4 * torch.randn(4, 4, dtype=torch.complex128))
+    return layer
+
+
+def under_autocast(m: Any, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return m.l(x)
+
+
 def experts_mixed(m: Any, x: Tensor) -> Tensor:
     share = torch.softmax(m.r(x), -1)[:, :, None, None]
     return torch.bmm(x[:, None], (share * m.w).sum(1))[:, 0]
@@ -110,6 +158,10 @@ REACHED: dict[str, Callable[[], nn.Module]] = {
                                     r=nn.LSTM(4, 6, batch_first=True, proj_size=4)),
     "an activation of its own": lambda: Layer(lambda m, x: OwnRelu.apply(m.l(x)), l=nn.Linear(8, 8)),
     "a look-up in learned keys": lambda: Layer(lambda m, x: torch.softmax(x @ m.k.t(), -1) @ m.v, k=(5, 8), v=(5, 8)),
+    "a complex weight": complex_weight,
+    "float64 under autocast": lambda: Layer(under_autocast, l=nn.Linear(8, 8)),
+    "the same parameters by functional_call": lambda: Layer(
+        lambda m, x: torch.func.functional_call(m.l, dict(m.l.named_parameters()), (x,)), l=nn.Linear(8, 8)),
     "PReLU": lambda: Layer(lambda m, x: F.prelu(m.l(x), m.a), l=nn.Linear(8, 8), a=(8,)),
 }
 """The error below them is all feedback."""
@@ -119,6 +171,14 @@ GAINS: dict[str, Callable[[], nn.Module]] = {
     "positions": lambda: Layer(lambda m, x: F.gelu(x.view(-1, 2, 4) + m.p).flatten(1), p=(2, 4)),
     "attention with a learned bias": lambda: Layer(lambda m, x: F.scaled_dot_product_attention(
         *[x.view(-1, 1, 2, 4)] * 3, attn_mask=m.b).flatten(1), b=(2, 2)),
+    "a row of a table that scales": lambda: Layer(
+        lambda m, x: x * F.embedding(digit(x), m.w), w=(5, 8)),
+    "two scales of the same data": lambda: Layer(lambda m, x: x * m.g[0] + x.tanh() * m.g[1], g=(2, 8)),
+    "one number that scales": lambda: Layer(lambda m, x: x + m.a * x.tanh(), a=()),
+    "one number that divides": lambda: Layer(lambda m, x: x / m.a.exp(), a=()),
+    "scales side by side": lambda: Layer(
+        lambda m, x: torch.cat([x[:, :4] * m.a, x[:, 4:].flip(1) * m.b], 1)[:, :8], a=(4,), b=(4,)),
+    "a learned slope": lambda: Layer(lambda m, x: torch.where(x > 0, x, m.a * x), a=()),
     "a fixed matrix": lambda: Layer(lambda m, x: x @ m.fixed, fixed=torch.randn(8, 8), g=(8,)),
 }
 """Nothing of theirs is transposed, or nothing that could be learned."""
@@ -137,6 +197,29 @@ NOT_REACHED: dict[str, Callable[[], nn.Module]] = {
     "two vectors by hand": lambda: Layer(lambda m, x: (x * m.u).sum(-1, keepdim=True) * m.v, u=(8,), v=(8,)),
     "a state space": lambda: Layer(state_space, a=(8, 4), b=(8, 4), c=(8, 4)),
     "experts by index": lambda: Layer(experts_by_index, w=(2, 8, 8)),
+    "experts that differ": lambda: Layer(chosen(lambda w, i: w[i]), w=(5, 8, 8)),
+    "experts by index_select": lambda: Layer(chosen(lambda w, i: w.index_select(0, i)), w=(5, 8, 8)),
+    "experts by gather": lambda: Layer(
+        chosen(lambda w, i: w.gather(0, i[:, None, None].expand(-1, 8, 8))), w=(5, 8, 8)),
+    "experts in an embedding": lambda: Layer(chosen(lambda w, i: F.embedding(i, w)), w=(5, 64)),
+    "a matrix by its diagonals": lambda: Layer(lambda m, x: sum(x.roll(k, 1) * m.w[k] for k in range(8)), w=(8, 8)),
+    "a matrix by its diagonals, stacked": lambda: Layer(
+        lambda m, x: torch.stack([x.roll(k, 1) * m.w[k] for k in range(8)]).sum(0), w=(8, 8)),
+    "a matrix by its diagonals, laid side by side": lambda: Layer(
+        lambda m, x: torch.cat([(x.roll(k, 1) * m.w[k])[..., None] for k in range(8)], -1).mean(-1), w=(8, 8)),
+    "a matrix by its elements": lambda: Layer(lambda m, x: torch.stack(
+        [sum(x[:, j] * m.w[i, j] for j in range(8)) for i in range(8)], 1), w=(8, 8)),
+    "single numbers, each a parameter": lambda: Layer(
+        lambda m, x: x * m.a + x.roll(1, 1) * m.b, a=(), b=()),
+    "single numbers, stacked": lambda: Layer(
+        lambda m, x: torch.stack([x * m.a, x.roll(1, 1) * m.b]).sum(0), a=(), b=()),
+    "between data and its neighbours": lambda: Layer(
+        lambda m, x: torch.lerp(x, x.roll(1, 1), m.g.sigmoid()), g=(8,)),
+    "addcmul of data and its neighbours": lambda: Layer(
+        lambda m, x: torch.addcmul(x * m.g, x.roll(1, 1), m.h), g=(8,), h=(8,)),
+    "a learned rotation": lambda: Layer(rotation, t=(4,)),
+    "a buffer that is written": Remembers,
+    "a scripted function": scripted_product,
     "experts mixed": lambda: Layer(experts_mixed, w=(2, 8, 8), r=nn.Linear(8, 2)),
     "weights made by a network": lambda: Layer(lambda m, x: x @ m.h(m.z).view(8, 8), z=(4,), h=nn.Linear(4, 64)),
     "learned keys in fused attention": lambda: Layer(learned_keys, k=(1, 1, 3, 4), v=(1, 1, 3, 4)),

@@ -142,6 +142,42 @@ def test_a_product_of_weights_keeps_its_own_gradient(name: str) -> None:
     torch.testing.assert_close(gradients(model)["2.weight"], wanted)
 
 
+@pytest.mark.parametrize("kind", ["fa", "dfa"])
+def test_a_fixed_matrix_is_named_and_can_be_given_feedback(kind: str) -> None:
+    """A buffer has no feedback: the coverage says through what the error goes exactly, and the way out works."""
+    torch.manual_seed(0)
+    model, (x, y) = around(GAINS["a fixed matrix"]()), data()
+    rule = FeedbackAlignment(model, kind=kind, seed=1)
+    rule.backward(model, x, y)
+    assert rule.coverage.complete and rule.coverage.constants == ("2.fixed",) and not rule.coverage.missed
+    assert "feedback on 1 of 2 weights; the error goes exactly through 1 fixed" in str(rule.coverage)
+    for key, matrix in rule.matrices.tensors.items():
+        matrix.mul_(key.startswith("4."))
+    model.zero_grad()
+    rule.backward(model, x, y)
+    assert gradients(model)["0.weight"].any(), "what the coverage says: the error passes"
+    fixed = model[2].fixed
+    del model[2].fixed
+    model[2].fixed = nn.Parameter(fixed, requires_grad=False)
+    rule = FeedbackAlignment(model, kind=kind, seed=1)
+    assert rule.survey(model, x).used == ("2.fixed", "4.weight") and not rule.coverage.constants
+    assert not silent(model, rule)["0.weight"].any()
+
+
+def test_a_graph_that_cannot_be_read_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: reading stops. A model that cannot run at all is left to say so itself."""
+    model, (x, y) = around(nn.Linear(8, 8)), data()
+
+    def stops(*args: object, **options: object) -> None:
+        raise RuntimeError("no such node\nin some file")
+
+    monkeypatch.setattr("assay.rules.feedback.survey._rows", stops)
+    with pytest.raises(InputError, match=r"can be read; given Sequential; reading it ended with: no such node$"):
+        FeedbackAlignment(model).backward(model, x, y)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        FeedbackAlignment(model).backward(model, x[:, :4], y)
+
+
 def test_frozen_weights_and_tokens_are_surveyed_too() -> None:
     """A frozen weight carries the error as well as any other, and tokens carry no gradient that would show them."""
 
@@ -159,11 +195,17 @@ def test_frozen_weights_and_tokens_are_surveyed_too() -> None:
     assert not model[3].weight.requires_grad and model[3].weight.grad is None
 
 
-def test_a_survey_leaves_running_statistics_and_random_state_alone() -> None:
-    model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 3)).double()
-    before, state = model[1].running_mean.clone(), torch.get_rng_state()
-    assert FeedbackAlignment(model).survey(model, data()[0]).complete
-    assert torch.equal(model[1].running_mean, before) and torch.equal(torch.get_rng_state(), state)
+@pytest.mark.parametrize("kind", ["fa", "dfa"])
+def test_a_survey_leaves_buffers_and_random_state_alone(kind: str) -> None:
+    layers = (nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), DISGUISED["a buffer that is written"]())
+    model = nn.Sequential(*layers, nn.Linear(8, 3)).double()
+    kept, state = dict(model.named_buffers()), torch.get_rng_state()
+    before = {name: buffer.clone() for name, buffer in kept.items()}
+    with pytest.warns(UserWarning, match=r"3\.table is a buffer that the model writes"):
+        FeedbackAlignment(model, kind=kind).survey(model, data()[0])
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, buffer in model.named_buffers():
+        assert buffer is kept[name] and torch.equal(buffer, before[name]), name
 
 
 def test_a_model_that_changes_its_operations_is_surveyed_again() -> None:

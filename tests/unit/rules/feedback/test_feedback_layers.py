@@ -156,6 +156,7 @@ def test_train_moves_kolen_pollack_feedback_along_with_the_weights() -> None:
     def distance() -> float:
         return float((model[2].weight - rule.matrices.tensors["2.weight"]).detach().norm())
 
+    assert len(list(rule.parameters())) == 2
     start = distance()
     assay.train(model, small, rule, epochs=2, seed=0, batch_size=16, schedule="constant", clip_norm=0.5,
                 optimiser=lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=5.0), test=False)

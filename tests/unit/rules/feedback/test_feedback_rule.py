@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from assay.errors import InputError
+from assay.probe.samples import find_layout
 from assay.rules.feedback.rule import FeedbackAlignment
 from subjects import SUBJECTS, OwnProducts, backprop, batch, cosine, gradients
 
@@ -163,6 +164,24 @@ def test_batch_random_sizes_are_redrawn_and_fixed_ones_are_not() -> None:
     assert not torch.equal(*twice("sign-batch"))
 
 
+def test_kolen_pollack_keeps_no_matrix_that_it_does_not_use() -> None:
+    """The first layer sends no error, so its matrix is emptied; one needed later is the one the optimiser has."""
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    x, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    rule = FeedbackAlignment(model, feedback="kolen-pollack", seed=2)
+    handed = dict(zip(("0.weight", "2.weight"), rule.parameters(), strict=True))
+    first = handed["0.weight"].detach().clone()
+    rule.backward(model, x, y)
+    assert not handed["0.weight"].numel() and list(rule.state_dict()) == ["2.weight"]
+    assert [p is handed["2.weight"] for p in rule.parameters()] == [True]
+    assert handed["2.weight"].grad is not None
+    again = rule.matrices.draw("0.weight", (6, 4), scale=0.5, like=first)
+    assert rule.matrices.tensors["0.weight"] is handed["0.weight"] and torch.equal(again, first)
+    asked = FeedbackAlignment(model, feedback="kolen-pollack", seed=2)
+    asked.survey(model, x)
+    assert len(list(asked.parameters())) == 1 and not FeedbackAlignment(model, feedback="kolen-pollack").state_dict()
+
+
 @pytest.mark.parametrize("optimiser", [
     lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.5),
     lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=5.0),
@@ -276,3 +295,31 @@ def test_a_scripted_model_is_refused_because_nothing_could_use_feedback() -> Non
 def test_wrong_arguments_are_named(arguments: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         FeedbackAlignment(SUBJECTS["plain mlp"](), **arguments)
+
+
+def test_direct_feedback_reaches_the_head_behind_experts_that_share_the_batch() -> None:
+    """Sums over other rows round differently; that is not a sample reaching into others."""
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.each = nn.ModuleList(nn.Linear(64, 64) for _ in range(2))
+
+        def forward(self, h: torch.Tensor) -> torch.Tensor:
+            out = torch.zeros_like(h)
+            for number, expert in enumerate(self.each):
+                rows = ((h[:, 0] > 0).long() == number).nonzero()[:, 0]
+                out = out.index_copy(0, rows, expert(h.index_select(0, rows)))
+            return h + out
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 64), Experts(), nn.Tanh(), nn.Linear(64, 3))
+    x, y = torch.randn(40, 8), torch.arange(40) % 3
+    rule = FeedbackAlignment(model, kind="dfa", seed=0)
+    with pytest.warns(UserWarning, match="plain backprop"):  # a batch of an expert has no place for the error
+        rule.backward(model, x, y)
+    assert rule.coverage.used == ("3.weight",)
+    before = torch.randn(4, 3)
+    after = before.clone()
+    after[0] += 1
+    assert find_layout(before, after, 4) == find_layout(before, after * (1 + 1e-6), 4) == "batch first"
+    assert find_layout(before, after * (1 + 1e-3), 4) is None
