@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from functools import partial
 from typing import Self, cast
 
 import torch
@@ -31,7 +30,7 @@ from assay.networks.equilibrium import EquilibriumModule, seeded, softmax
 from assay.protocols import Nudge, State
 from assay.seeding import torch_generator
 from assay.solving.activations import activation as activation_called
-from assay.solving.deviation import deviate
+from assay.solving.deviation import Along, deviate
 from assay.solving.solution import Solution
 
 
@@ -126,10 +125,15 @@ class EnergyAttention(EquilibriumModule[ClampedTokens]):
         own = type(self).sweep is EnergyAttention.sweep and type(self).logits is EnergyAttention.logits
         return deviate(
             self, clamped, free, nudge, sweeps=sweeps, tolerance=tolerance, order=order,
-            written_out=(lambda batch: partial(self._along, batch)) if own else None,
+            written_out=self._derivative if own else None,
         )
 
-    def _along(self, clamped: ClampedTokens, state: State, moved: State, nudge: Nudge, growth: Tensor) -> list[Tensor]:
+    def _derivative(self, clamped: ClampedTokens) -> Along:
+        return lambda state, moved, nudge, growth: self._along(clamped, state, moved, nudge=nudge, growth=growth)
+
+    def _along(
+        self, clamped: ClampedTokens, state: State, moved: State, *, nudge: Nudge, growth: Tensor
+    ) -> list[Tensor]:
         """d/dt of one nudged sweep whose state moves by ``moved`` and whose beta grows by ``growth``."""
         new, slopes = list(state), list(moved)
         for layer in reversed(range(self.depth + 1)):

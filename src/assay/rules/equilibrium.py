@@ -200,7 +200,7 @@ class EqProp:
         if stencil.is_complex:
             like = like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.complex64))
         anchor = tuple(torch.cat([layer] * phases) for layer in free) if anchored else None
-        return Nudge(_per_row(stencil.betas, like, len(y)), torch.cat([y] * phases), anchor)
+        return Nudge(_per_row(stencil.betas, like, len(y)), y if phases == 1 else torch.cat([y] * phases), anchor)
 
     def _finite(self) -> tuple[FiniteNudge, Stencil]:
         assert isinstance(self.estimator, FiniteNudge)
@@ -260,4 +260,6 @@ _KNOWN_CLASSES: weakref.WeakSet[type] = weakref.WeakSet()
 def _per_row(values: Sequence[complex], like: Tensor, rows: int) -> Tensor:
     """Each value ``rows`` times over, in the dtype of ``like``."""
     numbers = list(values) if like.is_complex() else [complex(value).real for value in values]
+    if len(numbers) == 1:
+        return like.new_full((rows,), numbers[0])
     return torch.tensor(numbers, dtype=like.dtype, device=like.device).unsqueeze(1).expand(-1, rows).flatten()

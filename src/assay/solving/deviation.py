@@ -71,8 +71,8 @@ def largest(layer: Tensor) -> float:
     """The largest absolute entry, in one pass and without a copy."""
     if layer.is_complex():
         return float(layer.abs().max())
-    low, high = torch.aminmax(layer)
-    return max(-float(low), float(high)) if math.isfinite(float(low)) and math.isfinite(float(high)) else math.nan
+    low, high = (float(end) for end in torch.aminmax(layer))
+    return max(-low, high) if math.isfinite(low) and math.isfinite(high) else math.nan
 
 
 def deviate(

@@ -34,7 +34,7 @@ class Response(ABC):
 
     @abstractmethod
     def __call__(self, force: Tensor) -> Tensor:
-        """The answer to ``force``, which may be overwritten."""
+        """The answer to ``force``, in storage of its own: the force is still needed by who projects onto it."""
 
 
 def response(
@@ -51,8 +51,9 @@ def response(
     if unit.sigmoid is not None:
         p, q, _, t = unit.sigmoid
         middle = states if (p, t) == (2.0, -1.0) else (states - t).mul_(2 / p).sub_(1)
-        # Not 1 - m^2: the two factors are exact where m is close to 1.
-        slope = torch.mul(1 - middle, 1 + middle)
+        # Not 1 - m^2: 1 - m is exact where m is close to 1, and (1 - m) + (1 - m) m is the product with 1 + m.
+        slope = 1 - middle
+        slope.addcmul_(slope, middle)
         if p * q != 4:
             slope.mul_(p * q / 4)
         half = q * scale / 2
@@ -77,7 +78,7 @@ def response(
 @final
 class _LinearResponse(Response):
     def __call__(self, force: Tensor) -> Tensor:
-        return force
+        return force.clone()
 
 
 @final
@@ -85,7 +86,7 @@ class _LinearResponse(Response):
 class Sigmoidal(Response):
     """p sigmoid(q a + r) + t: with m = tanh((q a + r) / 2) and T = tanh(q scale e / 2), p/2 (1 - m^2) T / (1 + m T)."""
 
-    form: Callable[[Tensor, Tensor, Tensor, float], None]
+    form: Callable[[Tensor, Tensor, Tensor, float], Tensor]
     half: float
     middle: Tensor
     slope: Tensor
@@ -94,24 +95,23 @@ class Sigmoidal(Response):
 
     def __call__(self, force: Tensor) -> Tensor:
         each, slope, middle = _by_phase(force, self.slope, self.middle, phases=self.phases, rows=self.rows)
-        self.form(each, slope, middle, self.half)
-        return force
+        return self.form(each, slope, middle, self.half).reshape(force.shape)
 
 
-def _scaled(force: Tensor, slope: Tensor, middle: Tensor, half: float) -> None:
-    force.mul_(slope)
+def _scaled(force: Tensor, slope: Tensor, middle: Tensor, half: float) -> Tensor:
+    return force * slope
 
 
-def _brief(force: Tensor, slope: Tensor, middle: Tensor, half: float) -> None:
+def _brief(force: Tensor, slope: Tensor, middle: Tensor, half: float) -> Tensor:
     room = torch.addcmul(torch.ones((), dtype=force.dtype, device=force.device), force, middle, value=half)
     room.addcmul_(force, force, value=half * half / 3)
-    force.mul_(slope).div_(room)
+    return torch.div(slope, room, out=room).mul_(force)
 
 
-def _exact(force: Tensor, slope: Tensor, middle: Tensor, half: float) -> None:
+def _exact(force: Tensor, slope: Tensor, middle: Tensor, half: float) -> Tensor:
     turned = torch.tanh(half * force)
     room = torch.mul(turned, middle).add_(1)
-    torch.mul(turned, slope, out=force).div_(room).div_(half)
+    return turned.mul_(slope).div_(room).div_(half)
 
 
 @final
@@ -133,11 +133,11 @@ class _Clipped(Response):
         if force.is_complex():
             raise InputError("a unit with a kink has no complex extension: use tanh or smooth with a holomorphic nudge")
         each, excess, low, high = _by_phase(force, self.excess, self.low, self.high, phases=self.phases, rows=self.rows)
-        leaked = each * self.leak if self.leak else None
-        torch.clamp(each.add_(excess), low, high, out=each)
-        if leaked is not None:
-            each.mul_(1 - self.leak).add_(leaked)
-        return force
+        answer = each + excess
+        torch.clamp(answer, low, high, out=answer)
+        if self.leak:
+            answer.mul_(1 - self.leak).add_(each, alpha=self.leak)
+        return answer.reshape(force.shape)
 
 
 @final
@@ -156,8 +156,7 @@ class _ByQuadrature(Response):
         mean = torch.zeros_like(each)
         for node, weight in zip(*gauss(2 * NODES), strict=True):
             mean.add_(self.derivative(drive + node * self.scale * each), alpha=weight)
-        each.mul_(mean)
-        return force
+        return mean.mul_(each).reshape(force.shape)
 
 
 def _by_phase(force: Tensor, *shared: Tensor, phases: int, rows: int) -> tuple[Tensor, ...]:

@@ -80,14 +80,16 @@ def _first_block(gram: Tensor) -> Tensor:
 
 
 def keep_bounded(
-    optimiser: torch.optim.Optimizer, weights: Iterable[nn.Parameter], *, bound: float
+    optimiser: torch.optim.Optimizer, weights: Iterable[nn.Parameter], *, bound: float, each: bool = False
 ) -> torch.optim.Optimizer:
     """``optimiser``, which from now on scales each of ``weights`` back to a spectral norm of ``bound`` after a step.
 
     What feeds back in an energy network is gamma |W|^2: bounded weights keep a short schedule of sweeps good for the
     whole of training, where free ones grow. The norm is followed from step to step by a power iteration, a lower
     estimate without certificate (a direction that appears at once, as in Adam's first steps, is caught within some
-    ten); matrices with more than two axes are taken as (first, all others).
+    ten); matrices with more than two axes are taken as (first, all others). With ``each``, every singular value above
+    the bound is brought down to it and the others are left alone, by a decomposition of the smaller Gram matrix: the
+    nearest weight within the bound, where scaling shrinks what is far below it as well.
 
     >>> layer = torch.nn.Linear(8, 8)
     >>> optimiser = keep_bounded(torch.optim.SGD(layer.parameters(), lr=0.1), [layer.weight], bound=0.5)
@@ -96,6 +98,8 @@ def keep_bounded(
     """
     if not bound > 0:
         raise expected("bound > 0", given=f"bound={bound}")
+    if each:
+        return _keep_each_bounded(optimiser, list(weights), bound)
     held = [(weight, _first_direction(weight)) for weight in weights]
 
     @torch.no_grad()
@@ -112,6 +116,25 @@ def keep_bounded(
 
     scale_back()
     optimiser.register_step_post_hook(scale_back)
+    return optimiser
+
+
+def _keep_each_bounded(
+    optimiser: torch.optim.Optimizer, weights: list[nn.Parameter], bound: float
+) -> torch.optim.Optimizer:
+    @torch.no_grad()
+    def bring_down(*called_with: object) -> None:
+        for weight in weights:
+            matrix = weight.flatten(1)
+            wide = matrix.shape[0] <= matrix.shape[1]
+            squares, vectors = torch.linalg.eigh(matrix @ matrix.mT if wide else matrix.mT @ matrix)
+            if squares[-1] > bound**2:
+                factors = bound / squares.clamp_min(bound**2).sqrt() - 1
+                change = (vectors * factors) @ vectors.mT
+                weight.add_((change @ matrix if wide else matrix @ change).view_as(weight))
+
+    bring_down()
+    optimiser.register_step_post_hook(bring_down)
     return optimiser
 
 

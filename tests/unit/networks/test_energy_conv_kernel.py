@@ -13,7 +13,8 @@ from assay.seeding import torch_generator
 GENERATOR = torch_generator(0, "conv kernel")
 X = torch.rand(12, 1, 8, 8, generator=GENERATOR, dtype=torch.float64)
 Y = torch.randint(0, 10, (12,), generator=GENERATOR)
-KINDS = [("max", "clipped"), ("max", "smooth"), ("average", "tanh"), ("average", "clipped")]
+KINDS = [("max", "clipped"), ("max", "smooth"), ("average", "tanh"), ("average", "clipped"),
+         ("max-first", "tanh"), ("max-first", "clipped")]
 
 
 class General(EnergyConv):
@@ -57,7 +58,7 @@ def test_at_rest_they_give_the_gradient(pooling, activation, estimator):
 def test_a_complex_nudge_takes_the_general_road():
     model = network(EnergyConv, "average", "tanh")
     truth = gradients(model, EqProp("tangent", sweeps=(200, 200), tolerance=1e-13))
-    assert error(gradients(model, EqProp(Holomorphic(6, beta=0.1), sweeps=(200, 200))), truth) < 1e-6
+    assert error(gradients(model, EqProp(Holomorphic(6, beta=0.1), sweeps=(200, 200), tolerance=1e-13)), truth) < 1e-6
 
 
 def test_a_state_from_elsewhere_finds_its_own_winners():

@@ -17,7 +17,7 @@ from assay.rules import EqProp
 from assay.seeding import torch_generator
 
 BETA, SWEEPS, ROWS = 0.3, (5, 4), 3
-SMOOTH = [("average", "tanh"), ("average", "clipped"), ("max", "smooth")]
+SMOOTH = [("average", "tanh"), ("average", "clipped"), ("max", "smooth"), ("max-first", "tanh")]
 
 
 def arrays(tensors):

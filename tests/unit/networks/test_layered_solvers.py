@@ -17,6 +17,7 @@ from assay.networks.energy_mlp.outliers import Outliers
 from assay.networks.energy_mlp.overrelaxation import OverRelaxed
 from assay.rules import Centered, EqProp, OneSided
 from assay.seeding import torch_generator
+from assay.solving.activations import activation
 
 GENERATOR = torch_generator(0, "solvers")
 X = torch.rand(16, 24, generator=GENERATOR, dtype=torch.float64)
@@ -66,7 +67,7 @@ def test_the_multiples_minimise_the_energy_of_the_nudged_network():
     with torch.no_grad():
         clamped = model.clamp(X)
         free = model.relax(clamped, None, sweeps=100).value
-        sweep = DeviationSweep(layers, clamped.shared_drive, free, Y, beta)
+        sweep = DeviationSweep(layers, clamped.shared_drive, free, Y, beta=beta)
         units = [None] * layers.depth
         sweep(units, False)
         pulled = sweep.error(None).mT @ layers.readout[0]
@@ -103,7 +104,7 @@ def test_no_overrelaxed_sweep_raises_the_energy_of_any_row(activation, gain):
         steps, units = OverRelaxed(sweep), sweep.start()
         last = None
         for _ in range(60):
-            state = sweep.decode(tuple(u.clone() for u in units))
+            state = tuple(u.clone() for u in units)
             energy = model.energy(clamped, state)
             assert last is None or bool((energy <= last + 1e-11 * (1 + last.abs())).all())
             last = energy
@@ -114,7 +115,7 @@ def test_an_overshoot_without_its_limit_raises_the_energy():
     """The planted mistake: an omega above 2."""
     class Careless(OverRelaxed):
         def _go_on(self, layer, before, units, step):
-            units.add_(step, alpha=1.2).clamp_(1e-6, 1 - 1e-6)
+            units.add_(step, alpha=1.2).clamp_(1e-6 - 1, 1 - 1e-6)
 
     model = network("overrelaxed", gamma=1.0, gain=2.0)
     with torch.no_grad():
@@ -123,7 +124,7 @@ def test_an_overshoot_without_its_limit_raises_the_energy():
         steps, units, rises = Careless(sweep), sweep.start(), 0
         last = None
         for _ in range(30):
-            energy = model.energy(clamped, sweep.decode(tuple(u.clone() for u in units)))
+            energy = model.energy(clamped, tuple(u.clone() for u in units))
             rises += 0 if last is None else int((energy > last + 1e-9).sum())
             last = energy
             steps(units)
@@ -237,3 +238,21 @@ def test_a_misspelt_solver_is_refused_and_others_are_not_stacked():
         EnergyMLP([4, 8, 8, 3], solver="over-relaxed")
     models = [EnergyMLP([4, 8, 8, 3], seed=seed, solver="projected") for seed in range(2)]
     assert "solver" in (obstacle(models, EqProp()) or "")
+
+
+def test_strong_directions_are_followed_without_a_graph_through_the_weights():
+    model = grown("deflated")
+    model.zero_grad()
+    EqProp("bptt", sweeps=(2, 1)).backward(model, X, Y)
+    assert not any(directions.requires_grad for directions in (*model._outliers.left, *model._outliers.right))
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_settling_in_place_is_the_function_and_reaches_no_further_than_said(name):
+    unit = activation(name)
+    drive = torch.linspace(-9, 9, 101, dtype=torch.float64)
+    settled = drive.clone()
+    unit.settle(settled, out=settled)
+    torch.testing.assert_close(settled, unit.function(drive), rtol=0, atol=1e-15)
+    low, high = unit.reach
+    assert low <= float(settled.min()) < low + 0.01 and high - 0.01 < float(settled.max()) <= high

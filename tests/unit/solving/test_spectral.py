@@ -90,6 +90,22 @@ def test_a_bounded_weight_stays_bounded_while_it_is_trained(kind):
     assert max(norms[20:]) < 0.5 * 1.02
 
 
+@pytest.mark.parametrize("shape", [(6, 20), (20, 6)])
+def test_each_singular_value_is_brought_down_and_the_others_stay(shape):
+    weight = torch.nn.Parameter(matrix(*shape))
+    left, values, right = torch.linalg.svd(weight.detach(), full_matrices=False)
+    bound = float(values[2])
+    optimiser = keep_bounded(torch.optim.SGD([weight], lr=0.1), [weight], bound=bound, each=True)
+    torch.testing.assert_close(weight.detach(), (left * values.clamp(max=bound)) @ right, atol=1e-5, rtol=1e-4)
+    before = weight.detach().clone()
+    weight.grad = torch.zeros_like(weight)
+    optimiser.step()  # within the bound already: nothing is left to do
+    torch.testing.assert_close(weight.detach(), before, atol=1e-5, rtol=1e-4)
+    weight.grad = -10 * torch.ones_like(weight)
+    optimiser.step()
+    assert torch.linalg.matrix_norm(weight.detach(), 2) < 1.0001 * bound
+
+
 def test_a_bound_of_nothing_is_refused():
     layer = torch.nn.Linear(4, 4)
     with pytest.raises(InputError, match="bound"):

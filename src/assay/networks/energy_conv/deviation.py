@@ -82,7 +82,7 @@ class NudgedSweep:
     """One sweep down of the deviations, with everything that stays the same computed beforehand."""
 
     def __init__(
-        self, links: Links, unit: Activation, gamma: float, free: State, trail: Trail, *, readout: Tensor,
+        self, links: Links, unit: Activation, gamma: float, *, free: State, trail: Trail, readout: Tensor,
         logits: Tensor, wanted: Tensor, beta: Tensor,
     ) -> None:
         self.links, self.gamma, self.trail, self.readout = links, gamma, trail, readout
@@ -123,7 +123,7 @@ class NudgedSweep:
 
 
 def deviation_gradient(
-    links: Links, gamma: float, images: Tensor, free: State, deviation: State, winners: Sequence[Tensor | None],
+    links: Links, gamma: float, images: Tensor, free: State, *, deviation: State, winners: Sequence[Tensor | None],
     factors: Sequence[float],
 ) -> list[tuple[Tensor, Tensor]]:
     """(weight, bias) of every layer: the sum over phases of -``factors`` times the change of dE/dtheta over gamma^K."""

@@ -30,12 +30,12 @@ class Links:
     kernels: Sequence[Tensor]
     biases: Sequence[Tensor]
     padding: int
-    by_maximum: bool
+    by_maximum: Sequence[bool]
 
     def pooled(self, layer: int, below: Tensor) -> Pooled:
         """P(w * s + b)."""
         kernel, bias = self.kernels[layer].to(below.dtype), self.biases[layer].to(below.dtype)
-        if not self.by_maximum:
+        if not self.by_maximum[layer]:
             return Pooled(functional.conv2d(below, kernel, bias, stride=2, padding=self.padding), None)
         maps = functional.conv2d(below, kernel, bias, padding=self.padding)
         drive, winners = functional.max_pool2d(maps, 2, return_indices=True)

@@ -6,6 +6,8 @@
 average spreads it over its window, a maximum sends it back to the entry that won. A maximum is convex, so with units
 that are never negative -s . max(...) is concave in s_{l-1}, and linearising it, as the sweep does, can only lower E.
 Signed (tanh) units lose that guarantee and are seen to flip between winners for ever, so they are refused with ``max``.
+``max-first`` takes the maximum of the clamped image alone and averages above: its winners are fixed by the image, so
+the energy is smooth in the state, and what feeds back is as easy to bring to rest as under an average.
 The energy is then only piecewise smooth: a nudge that changes a winner is a jump, like the kink of a clipped unit.
 A linear softmax readout of the last maps lies outside the state, as in EnergyMLP.
 
@@ -37,7 +39,7 @@ from assay.solving.deviation import relax_deviations
 from assay.solving.relaxation import relax
 from assay.solving.solution import Solution
 
-POOLINGS = ("average", "max")
+POOLINGS = ("average", "max", "max-first")
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,16 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
     def loss_scale(self) -> float:
         return self.gamma**self.depth
 
+    @property
+    def by_maximum(self) -> tuple[bool, ...]:
+        """Which layers pool by a maximum."""
+        return tuple(self.pooling == "max" or (self.pooling == "max-first" and k == 0) for k in range(self.depth))
+
     def feedforward(self) -> nn.Sequential:
         """The limit gamma -> 0: an ordinary convolutional net that shares these very parameters."""
-        pool = nn.MaxPool2d(2) if self.pooling == "max" else nn.AvgPool2d(2)
-        blocks = [nn.Sequential(conv, pool, Elementwise(self.activation.function)) for conv in self.layers]
+        pools = [nn.MaxPool2d(2) if maximum else nn.AvgPool2d(2) for maximum in self.by_maximum]
+        blocks = [nn.Sequential(conv, pool, Elementwise(self.activation.function))
+                  for conv, pool in zip(self.layers, pools, strict=True)]
         return nn.Sequential(*blocks, nn.Flatten(), self.output)
 
     def clamp(self, x: Tensor) -> ClampedImages:
@@ -131,7 +139,8 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
                 drive, winners[layer] = pooled.drive, pooled.winners
             if layer + 1 < self.depth:
                 if layer + 1 not in winners:
-                    winners[layer + 1] = links.pooled(layer + 1, units).winners if links.by_maximum else None
+                    winners[layer + 1] = (
+                        links.pooled(layer + 1, units).winners if links.by_maximum[layer + 1] else None)
                 drive = drive + self.gamma * links.feedback(layer + 1, new[layer + 1], winners[layer + 1])
             elif nudge is not None:
                 error = self.one_hot(nudge.target, units.dtype) - softmax(self.logits(tuple(new)))
@@ -164,7 +173,7 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
             return super().deviate(clamped, free, nudge, sweeps=sweeps, tolerance=tolerance, order=order)
         wanted = nudge.beta.unsqueeze(1) * self.one_hot(nudge.target, free[0].dtype)
         sweep = NudgedSweep(
-            self._links(clamped.kernels), self.activation, self.gamma, free, self._trail(clamped, free),
+            self._links(clamped.kernels), self.activation, self.gamma, free=free, trail=self._trail(clamped, free),
             readout=self.output.weight, logits=self.logits(free), wanted=wanted, beta=nudge.beta,
         )
         return relax_deviations(sweep, self.depth, sweeps=sweeps, tolerance=tolerance, like=free[-1])
@@ -178,7 +187,9 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
             return
         winners, factors = self._trail(clamped, free).winners, [-complex(c).real for c in coefficients]
         links = self._links(clamped.kernels)
-        found = deviation_gradient(links, self.gamma, clamped.x, free, deviation, winners, factors)
+        found = deviation_gradient(
+            links, self.gamma, clamped.x, free, deviation=deviation, winners=winners, factors=factors
+        )
         for layer, gradient in zip(self.layers, found, strict=True):
             add_to_grad((layer.weight, layer.bias), gradient)
 
@@ -204,7 +215,7 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
 
     def _links(self, kernels: Sequence[Tensor]) -> Links:
         biases = [cast(Tensor, cast(nn.Conv2d, layer).bias) for layer in self.layers]
-        return Links(kernels, biases, self.kernel // 2, self.pooling == "max")
+        return Links(kernels, biases, self.kernel // 2, self.by_maximum)
 
     def _trail(self, clamped: ClampedImages, free: State) -> Trail:
         """What the relaxation that ended at ``free`` left, or the same found again."""
@@ -216,6 +227,6 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
     def _kernel(self, layer: int) -> Tensor:
         """The weights of a layer; under an average, the mean of their four shifts by at most one pixel."""
         weight = cast(nn.Conv2d, self.layers[layer]).weight
-        if self.pooling == "max":
+        if self.by_maximum[layer]:
             return channels_last(weight)
         return channels_last(functional.avg_pool2d(functional.pad(weight, (1, 1, 1, 1)), 2, stride=1))

@@ -21,15 +21,17 @@ and slopes are; neither makes a product of a batch with a weight.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor
 
-from assay.networks.energy_mlp.layers import IDENTITY, Layers
+from assay.networks.energy_mlp.layers import Layers
 from assay.networks.energy_mlp.outliers import Outliers
 from assay.protocols import State
+from assay.solving.deviation import largest
 
 if TYPE_CHECKING:
     from assay.networks.energy_mlp.kernel import Sweep
@@ -75,25 +77,22 @@ class Deflated:
         self.sweep, self.outliers = sweep, sweep.layers.outliers
 
     def __call__(self, state: State) -> State:
-        before = self._seen(state)
-        self.sweep(state)
-        self.carry(state, before)
+        self.carry(state, self._swept(state))
         return state
 
     def measured(self, state: State) -> float:
         """One sweep in place, and the largest change that the plain sweep made."""
-        before = self._seen(state)
-        change = self.sweep.measured(state)
-        self.carry(state, before)
-        return change
+        changes = self._swept(state)
+        sizes = [largest(change) for change in changes]
+        self.carry(state, changes)
+        return math.nan if any(math.isnan(size) for size in sizes) else max(sizes)
 
-    def carry(self, state: State, before: Sequence[Tensor]) -> None:
-        """Add to every layer what follows from the change of the z since ``before``."""
+    def carry(self, state: State, changes: Sequence[Tensor]) -> None:
+        """Add to every layer what follows from the ``changes`` that the sweep made."""
         layers, known = self.sweep.layers, self.outliers
         slopes = [_slope(layers, layer, units) for layer, units in enumerate(state)]
-        scales = [p * q for p, q, _, _ in (layers.affine(layer) for layer in range(layers.depth))]
-        rows = [slope.mean(1, keepdim=True).mul_(scale) for slope, scale in zip(slopes, scales, strict=True)]
-        news = [after.sub_(old).mT for after, old in zip(self._seen(state), before, strict=True)]
+        rows = [slope.mean(1, keepdim=True) for slope in slopes]
+        news = [(left @ change.mT).mT for left, change in zip(known.left, changes[1:], strict=True)]
         settled = _settled(known, layers.gamma, rows, news)
         for layer, units in enumerate(state):
             force = None
@@ -103,16 +102,18 @@ class Deflated:
                 z = settled[layer][1] * (known.sizes[layer] * layers.gamma)
                 force = z @ known.right[layer] if force is None else torch.addmm(force, z, known.right[layer])
             assert force is not None
-            # Along the slope, in the coordinates of the kernel: s = p u + t and u = sigmoid(q a + r).
-            units.addcmul_(slopes[layer], force, value=layers.affine(layer)[1])
-            if not layers.is_output(layer) and layers.activation.name != "identity":
-                units.clamp_(0.0, 1.0)
+            units.addcmul_(slopes[layer], force)
+            if not layers.is_output(layer) and (bounds := layers.activation.reach) is not None:
+                units.clamp_(*bounds)
 
-    def _seen(self, state: State) -> list[Tensor]:
-        """z of every link, up to a constant, (k, rows)."""
-        scales = [self.sweep.layers.affine(layer)[0] for layer in range(1, len(state))]
-        return [(left @ units.mT).mul_(scale) for units, left, scale in
-                zip(state[1:], self.outliers.left, scales, strict=True)]
+    def _swept(self, state: State) -> list[Tensor]:
+        """How far one plain sweep in place moves every layer."""
+        changes = []
+        for layer, units in enumerate(state):
+            before = units.clone()
+            self.sweep.update(layer, state)
+            changes.append(torch.sub(units, before, out=before))
+        return changes
 
 
 def _settled(
@@ -139,7 +140,5 @@ def _gain(known: Outliers, gamma: float, rows: Sequence[Tensor], link: int) -> T
 
 
 def _slope(layers: Layers, layer: int, units: Tensor) -> Tensor:
-    """ds/da of a layer, from the coordinates of the kernel, without the factors p and q."""
-    if layers.affine(layer) != IDENTITY:
-        return torch.addcmul(units, units, units, value=-1)
+    """ds/da of a layer."""
     return torch.ones_like(units) if layers.is_output(layer) else layers.activation.slope(units)

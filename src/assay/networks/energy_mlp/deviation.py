@@ -25,12 +25,12 @@ from torch import Tensor
 
 from assay.networks.energy_mlp.deflation import Foresight
 from assay.networks.energy_mlp.gradient import Gradients
-from assay.networks.energy_mlp.layers import Layers, Pull, multiply_add
+from assay.networks.energy_mlp.layers import Layers, Pull, multiply, multiply_add
 from assay.networks.energy_mlp.overrelaxation import Rates
 from assay.networks.energy_mlp.projection import Projection
 from assay.protocols import State
 from assay.solving.activations import activation
-from assay.solving.deviation import Units, relative_change, relax_deviations
+from assay.solving.deviation import Units, largest, relative_change, relax_deviations
 from assay.solving.responses import Response, Sigmoidal, response
 from assay.solving.solution import Solution
 
@@ -38,10 +38,10 @@ LINEAR_UNIT = activation("identity")
 
 
 def deviate_layers(
-    layers: Layers, drive: Tensor, free: State, target: Tensor, beta: Tensor, *, sweeps: int, tolerance: float | None
+    layers: Layers, drive: Tensor, free: State, target: Tensor, *, beta: Tensor, sweeps: int, tolerance: float | None
 ) -> Solution:
     """u of every layer after ``sweeps`` sweeps; ``beta`` and ``target`` have one entry per row of each phase."""
-    sweep = DeviationSweep(layers, drive, free, target, beta)
+    sweep = DeviationSweep(layers, drive, free, target, beta=beta)
     if layers.depth == 1 and layers.readout is not None:
         return _relax_lone_layer(sweep, sweeps=sweeps, tolerance=tolerance)
     found = relax_deviations(sweep, layers.depth, sweeps=sweeps, tolerance=tolerance, like=sweep.like)
@@ -53,7 +53,7 @@ def deviate_layers(
 class DeviationSweep:
     """One sweep from the top down, with everything that stays the same computed beforehand."""
 
-    def __init__(self, layers: Layers, drive: Tensor, free: State, target: Tensor, beta: Tensor) -> None:
+    def __init__(self, layers: Layers, drive: Tensor, free: State, target: Tensor, *, beta: Tensor) -> None:
         self.real = layers
         self.layers = _as_complex(layers, beta.dtype) if beta.is_complex() else layers
         self.pull = Pull.towards(target, beta, layers.classes)
@@ -62,8 +62,10 @@ class DeviationSweep:
         self.rates = Rates(layers.gamma) if solver == "overrelaxed" else None
         phases = len(beta) // free[0].shape[-2]
         self.like = free[-1].to(beta.dtype)
-        strongest = float(beta.abs().max())
-        self.responses = [self._response(layer, free, drive, phases, strongest) for layer in range(layers.depth)]
+        self.strongest = largest(beta)
+        self.responses = [
+            self._response(layer, free, drive, phases=phases) for layer in range(layers.depth)
+        ]
         self.foresight = None
         if solver == "deflated" and layers.depth > 1:
             self.foresight = Foresight(layers, [self._slope(layer, free) for layer in range(layers.depth)], phases)
@@ -111,7 +113,7 @@ class DeviationSweep:
 
     def _answer(self, layer: int, force: Tensor) -> Tensor:
         """Where a force takes a layer; fresh storage."""
-        return self.responses[layer](self._shared_by_output(layer, force.clone()))
+        return self.responses[layer](self._shared_by_output(layer, force))
 
     def error(self, top: Tensor | None) -> Tensor:
         """beta (onehot - softmax(logits)) at the deviation ``top`` of the top layer: (..., classes, rows)."""
@@ -120,12 +122,12 @@ class DeviationSweep:
             self.logits if top is None else multiply_add(self.logits, self.layers.readout[0], top.mT)
         )
 
-    def _response(self, layer: int, free: State, drive: Tensor, phases: int, strongest: float) -> Response:
+    def _response(self, layer: int, free: State, drive: Tensor, *, phases: int) -> Response:
         layers = self.real
         unit = LINEAR_UNIT if layers.is_output(layer) else layers.activation
         excess = None if unit.smooth else _drive(layers, layer, free, drive).sub_(free[layer])
         scale = layers.gamma ** (layers.depth - 1 - layer)
-        return response(unit, free[layer], scale=scale, phases=phases, strongest=strongest, excess=excess)
+        return response(unit, free[layer], scale=scale, phases=phases, strongest=self.strongest, excess=excess)
 
     def _slope(self, layer: int, free: State) -> Tensor:
         """The slope of every unit at the free state."""
@@ -157,36 +159,36 @@ class DeviationSweep:
 
     def _shared_by_output(self, layer: int, force: Tensor) -> Tensor:
         """Linear output units pull themselves: u = force - beta u."""
-        return force.div_(1 + self.pull.beta.unsqueeze(-1)) if self.layers.is_output(layer) else force
+        return force / (1 + self.pull.beta.unsqueeze(-1)) if self.layers.is_output(layer) else force
 
 
 def deviation_gradient(
-    layers: Layers, x: Tensor, free: State, deviation: State, coefficients: Sequence[complex]
+    layers: Layers, x: Tensor, free: State, deviation: State, *, coefficients: Sequence[complex]
 ) -> Gradients:
     """The gradient above, of every layer; ``coefficients`` are those of the phases, over the number of rows."""
     if deviation[0].is_complex():
-        return _complex_gradient(layers, x, free, deviation, coefficients)
+        return _complex_gradient(layers, x, free, deviation, coefficients=coefficients)
     gradients, below_sum = [], None
     factors = [-complex(c).real for c in coefficients]
     for layer, units in enumerate(deviation):
-        weighted = _weighted(units, factors)
+        weighted, factor = (units, factors[0]) if len(factors) == 1 else (_weighted(units, factors), 1.0)
         total = _sum_of_phases(weighted, len(factors))
         if layer == 0:
-            product = total.mT @ x
+            product = multiply(factor, total.mT, x)
         else:
             # u_l (s_{l-1} + d_{l-1})^T over all phases at once, then the part in which the layer below moves alone.
             scale = layers.gamma ** (layers.depth - layer)
             resting = torch.cat([free[layer - 1]] * len(factors), -2) if len(factors) > 1 else free[layer - 1]
-            product = weighted.mT @ torch.add(resting, deviation[layer - 1], alpha=scale)
+            product = multiply(factor, weighted.mT, torch.add(resting, deviation[layer - 1], alpha=scale))
             assert below_sum is not None
-            multiply_add(product, free[layer].mT, below_sum, alpha=layers.gamma, out=product)
+            multiply_add(product, free[layer].mT, below_sum, alpha=layers.gamma * factor, out=product)
         below_sum = total
-        gradients.append((product, total.sum(-2)))
+        gradients.append((product, total.sum(-2).mul_(factor)))
     return gradients
 
 
 def _complex_gradient(
-    layers: Layers, x: Tensor, free: State, deviation: State, coefficients: Sequence[complex]
+    layers: Layers, x: Tensor, free: State, deviation: State, *, coefficients: Sequence[complex]
 ) -> Gradients:
     """The real part of the same sums, phase by phase."""
     gradients: Gradients = []
@@ -209,8 +211,6 @@ def _complex_gradient(
 
 def _weighted(units: Tensor, factors: Sequence[float]) -> Tensor:
     """Every phase times its factor."""
-    if len(factors) == 1:
-        return units * factors[0]
     shape = (len(factors), 1, 1)
     scales = torch.tensor(factors, dtype=units.dtype, device=units.device).view(shape)
     return (torch.unflatten(units, -2, (len(factors), -1)) * scales).flatten(-3, -2)
@@ -225,12 +225,12 @@ def _relax_lone_layer(sweep: DeviationSweep, *, sweeps: int, tolerance: float | 
 
     One sweep multiplies a difference of that error, row by row, by at most 1/2 beta |W_o|^2 (see ``lone_layer``).
     """
-    from assay.networks.energy_mlp.lone_layer import longest_column, reach_and_rate
+    from assay.networks.energy_mlp.lone_layer import longest_column, shrinkage
     from assay.solving.relaxation import ROUNDING, end_status
 
     assert sweep.layers.readout is not None
     weight = sweep.layers.readout[0]
-    rate = reach_and_rate(weight, float(sweep.pull.beta.abs().amax()))[1]
+    rate = shrinkage(weight, sweep.strongest)
     limit = max(ROUNDING * torch.finfo(weight.dtype).eps, tolerance or 0.0)
     error, units = sweep.error(None), None
     residuals: list[float] = []

@@ -35,7 +35,7 @@ def energy_gradient(layers: Layers, x: Tensor, state: State, weights: Tensor) ->
     return gradients
 
 
-def tangent_gradient(layers: Layers, x: Tensor, state: State, direction: State, weight: float) -> Gradients:
+def tangent_gradient(layers: Layers, x: Tensor, state: State, direction: State, *, weight: float) -> Gradients:
     """``weight`` times the change of the energy's parameter derivative as the state moves along ``direction``."""
     gradients = []
     for layer, (units, change) in enumerate(zip(state, direction, strict=True)):
@@ -47,14 +47,16 @@ def tangent_gradient(layers: Layers, x: Tensor, state: State, direction: State, 
     return gradients
 
 
-def readout_gradient(layers: Layers, top: Tensor, target: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
+def readout_gradient(
+    readout: tuple[Tensor, Tensor] | None, top: Tensor, target: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
     """The mean loss over rows at the free state, and the gradient of the readout (None if it is part of the state)."""
-    if layers.readout is None:
+    if readout is None:
         # |s - onehot|^2 = |s|^2 - 2 s_y + 1
         losses = 0.5 * (top.square().sum(-1) + 1) - top.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         return losses.mean(-1), None
     # Transposed, (..., classes, rows): the narrow side first is the faster product.
-    weight, bias = layers.readout
+    weight, bias = readout
     chosen, rows = target.unsqueeze(-2), target.shape[-1]
     log_probabilities = torch.log_softmax(multiply_add(bias.mT, weight, top.mT), -2)
     picked = log_probabilities.gather(-2, chosen)

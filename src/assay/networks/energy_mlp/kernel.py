@@ -1,10 +1,8 @@
-"""The fast kernel of layered networks: sweeps in place, without a temporary, in the cheapest coordinates.
+"""The fast kernel of layered networks: sweeps in place, without a temporary.
 
-Three things make it fast; none changes the numbers beyond rounding, and ``audit_kernel`` checks that:
+Two things make it fast; neither changes the numbers beyond rounding, and ``audit_kernel`` checks that:
 
 * the drive of the clamped input is added, never recomputed;
-* units that are an affine function of a sigmoid, s = p sigmoid(q a + r) + t, are relaxed as u = sigmoid(z). For tanh
-  this costs a third, and the affine maps disappear into constants: z = c + (q p) u_below W^T + (q p gamma) u_above W;
 * both signs of the nudge are rows of one batch, and the output error, a narrow matrix, is computed transposed.
 
 States are (rows, width) and weights (width, width below), as in ``nn.Linear``. Everything also works with one more axis
@@ -19,7 +17,7 @@ import torch
 from torch import Tensor
 
 from assay.networks.energy_mlp.deflation import Deflated
-from assay.networks.energy_mlp.layers import Layers, Pull, activate, map_affine, multiply_add
+from assay.networks.energy_mlp.layers import Layers, Pull, activate, multiply_add
 from assay.networks.energy_mlp.lone_layer import relax_lone_layer
 from assay.networks.energy_mlp.overrelaxation import OverRelaxed
 from assay.protocols import State
@@ -35,8 +33,7 @@ def drive_of(layers: Layers, x: Tensor) -> Tensor:
 
 def start(layers: Layers, drive: Tensor) -> State:
     """A feed-forward pass from the drive of the first layer: the free state of a network without feedback."""
-    sweep = Sweep(layers, drive, None)
-    return sweep.decode(sweep.start())
+    return Sweep(layers, drive, None).start()
 
 
 def relax_layers(
@@ -51,14 +48,9 @@ def relax_layers(
         return relax_lone_layer(layers, drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance)
     phases = 1 if state is None else state[0].shape[-2] // drive.shape[-2]
     sweep = Sweep(layers, drive if phases == 1 else torch.cat([drive] * phases, -2), pull)
-    units = sweep.start() if state is None else sweep.encode(state)
-    # The steepest affine map turns changes of u into changes of s.
-    scale = max(layers.affine(layer)[0] for layer in range(layers.depth))
-    inner = None if tolerance is None else tolerance / scale
+    units = sweep.start() if state is None else state
     steps = sweep if pull is not None else _steps(layers, sweep)
-    found = relax(steps, units, sweeps=sweeps, tolerance=inner, trace=trace, measured=steps.measured)
-    residuals = tuple(scale * residual for residual in found.residuals)
-    return Solution(sweep.decode(found.value), found.status, residuals, found.steps)
+    return relax(steps, units, sweeps=sweeps, tolerance=tolerance, trace=trace, measured=steps.measured)
 
 
 def _steps(layers: Layers, sweep: Sweep) -> Sweep | OverRelaxed | Deflated:
@@ -69,15 +61,12 @@ def _steps(layers: Layers, sweep: Sweep) -> Sweep | OverRelaxed | Deflated:
 
 
 class Sweep:
-    """One sweep in place, with every constant computed beforehand."""
+    """One sweep in place."""
 
     def __init__(self, layers: Layers, drive: Tensor, pull: Pull | None) -> None:
         self.layers, self.pull = layers, pull
-        self.upwards = [self._upward_constant(layer, drive) for layer in range(layers.depth)]
-        self.constants = [self._constant(layer) for layer in range(layers.depth)]
-        if layers.readout is not None and pull is not None:
-            weight, bias = layers.readout
-            self.logit_constant = bias.mT + layers.affine(layers.depth - 1)[3] * weight.sum(-1, keepdim=True)
+        self.constants = [drive, *layers.biases[1:]]
+        """What is added to the drive of a layer whatever the state: that of the input, or the bias."""
 
     def __call__(self, state: State) -> State:
         depth = self.layers.depth
@@ -88,34 +77,31 @@ class Sweep:
     def update(self, layer: int, state: State) -> None:
         """Settle one layer under its neighbours."""
         layers, units = self.layers, state[layer]
-        q = layers.affine(layer)[1]
         top = layer == layers.depth - 1
         pulled = self.error(units) if top and self.pull is not None and layers.readout is not None else None
-        z = self.constants[layer]
+        drive = self.constants[layer]
         if layer > 0:
-            scale = q * layers.affine(layer - 1)[0]
-            z = multiply_add(z, state[layer - 1], layers.weights[layer].mT, alpha=scale, out=units)
+            drive = multiply_add(drive, state[layer - 1], layers.weights[layer].mT, out=units)
         if not top:
-            scale = layers.gamma * q * layers.affine(layer + 1)[0]
-            z = multiply_add(z, state[layer + 1], layers.weights[layer + 1], alpha=scale, out=units)
+            drive = multiply_add(drive, state[layer + 1], layers.weights[layer + 1], alpha=layers.gamma, out=units)
         elif pulled is not None and layers.readout is not None:
-            z = multiply_add(z, pulled.mT, layers.readout[0], alpha=q, out=units)
+            drive = multiply_add(drive, pulled.mT, layers.readout[0], out=units)
         elif top and self.pull is not None:
             # Linear output units inside the state settle at (drive + beta target) / (1 + beta).
-            z = units.copy_(z).add_(self.pull.wanted.mT).div_(1 + self.pull.beta.unsqueeze(-1))
-        activate(layers, layer, z, out=units)
+            drive = units.copy_(drive).add_(self.pull.wanted.mT).div_(1 + self.pull.beta.unsqueeze(-1))
+        activate(layers, layer, drive, out=units)
 
     def start(self) -> State:
-        """A pass up without feedback, as u, fresh storage."""
+        """A pass up without feedback, fresh storage."""
         layers = self.layers
         state: list[Tensor] = []
         for layer in range(layers.depth):
-            z = self.upwards[layer]
+            drive = self.constants[layer]
             if layer > 0:
-                scale = layers.affine(layer)[1] * layers.affine(layer - 1)[0]
-                z = multiply_add(z, state[-1], layers.weights[layer].mT, alpha=scale)
-            units = torch.empty_like(z)
-            activate(layers, layer, z, out=units)
+                drive = multiply_add(drive, state[-1], layers.weights[layer].mT)
+            # The drive of the input is needed again; that of a layer above is storage of this pass.
+            units = drive if layer > 0 else torch.empty_like(drive)
+            activate(layers, layer, drive, out=units)
             state.append(units)
         return tuple(state)
 
@@ -131,40 +117,5 @@ class Sweep:
     def error(self, units: Tensor) -> Tensor:
         """beta (onehot - softmax(logits)), transposed: (..., classes, rows)."""
         assert self.pull is not None and self.layers.readout is not None
-        p = self.layers.affine(self.layers.depth - 1)[0]
-        return self.pull.error(multiply_add(self.logit_constant, self.layers.readout[0], units.mT, alpha=p))
-
-    def encode(self, state: State) -> State:
-        """s to u, in place."""
-        for layer, units in enumerate(state):
-            p, _, _, t = self.layers.affine(layer)
-            map_affine(units, 1 / p, -t / p)
-        return state
-
-    def decode(self, state: State) -> State:
-        """u to s, in place."""
-        for layer, units in enumerate(state):
-            p, _, _, t = self.layers.affine(layer)
-            map_affine(units, p, t)
-        return state
-
-    def _upward_constant(self, layer: int, drive: Tensor) -> Tensor:
-        """What is added to z whatever the state above: input drive or bias, and the offset t of the layer below."""
-        layers = self.layers
-        _, q, r, _ = layers.affine(layer)
-        total = drive
-        if layer > 0:
-            total = layers.biases[layer]
-            if t := layers.affine(layer - 1)[3]:
-                total = total + t * layers.weights[layer].sum(-1).unsqueeze(-2)
-        if (q, r) == (1.0, 0.0):
-            return total
-        return torch.add(torch.full((), r, dtype=total.dtype, device=total.device), total, alpha=q)
-
-    def _constant(self, layer: int) -> Tensor:
-        """The same with the offset t of the layer above, which feeds back."""
-        layers, total = self.layers, self.upwards[layer]
-        if layer + 1 < layers.depth and (t := layers.affine(layer + 1)[3]):
-            scale = layers.gamma * t * layers.affine(layer)[1]
-            total = torch.add(total, layers.weights[layer + 1].sum(-2, keepdim=True), alpha=scale)
-        return total
+        weight, bias = self.layers.readout
+        return self.pull.error(multiply_add(bias.mT, weight, units.mT))

@@ -11,7 +11,6 @@ from torch import Tensor
 from assay.networks.energy_mlp.outliers import Outliers
 from assay.solving.activations import Activation
 
-IDENTITY = (1.0, 1.0, 0.0, 0.0)
 SOLVERS = ("sweeps", "projected", "deflated", "overrelaxed")
 
 
@@ -42,10 +41,6 @@ class Layers:
     def classes(self) -> int:
         """The number of outputs."""
         return (self.weights[-1] if self.readout is None else self.readout[0]).shape[-2]
-
-    def affine(self, layer: int) -> tuple[float, float, float, float]:
-        """(p, q, r, t) of a layer; the identity for clipped and linear units."""
-        return IDENTITY if self.is_output(layer) or self.activation.sigmoid is None else self.activation.sigmoid
 
     def is_output(self, layer: int) -> bool:
         """Whether a layer is made of linear output units."""
@@ -84,17 +79,15 @@ def multiply_add(z: Tensor, a: Tensor, b: Tensor, *, alpha: float = 1.0, out: Te
     return (torch.addmm if a.dim() == 2 else torch.baddbmm)(z, a, b, alpha=alpha, out=out)
 
 
-def map_affine(units: Tensor, scale: float, offset: float) -> None:
-    """units <- scale units + offset, in one pass."""
-    if (scale, offset) != (1.0, 0.0):
-        torch.add(torch.full((), offset, dtype=units.dtype, device=units.device), units, alpha=scale, out=units)
+def multiply(alpha: float, a: Tensor, b: Tensor) -> Tensor:
+    """alpha a b in one pass, for one network or for many side by side."""
+    nothing = a.new_zeros((1,) * a.dim())
+    return (torch.addmm if a.dim() == 2 else torch.baddbmm)(nothing, a, b, beta=0, alpha=alpha)
 
 
-def activate(layers: Layers, layer: int, z: Tensor, *, out: Tensor) -> None:
-    """u of a layer from its z."""
-    if layers.affine(layer) != IDENTITY:
-        torch.sigmoid(z, out=out)
-    elif layers.activation.name == "clipped" and not layers.is_output(layer):
-        torch.clamp(z, 0.0, 1.0, out=out)
-    elif z is not out:
-        out.copy_(z)
+def activate(layers: Layers, layer: int, drive: Tensor, *, out: Tensor) -> None:
+    """Where its drive takes a layer."""
+    if not layers.is_output(layer):
+        layers.activation.settle(drive, out=out)
+    elif drive is not out:
+        out.copy_(drive)

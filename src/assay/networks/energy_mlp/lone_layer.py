@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor
 
-from assay.networks.energy_mlp.layers import Layers, Pull, activate, map_affine, multiply_add
+from assay.networks.energy_mlp.layers import Layers, Pull, activate, multiply_add
 from assay.protocols import State
 from assay.solving.relaxation import ROUNDING, end_status
 from assay.solving.solution import Solution, Status
@@ -32,42 +32,37 @@ def relax_lone_layer(
     A residual is an upper bound of what one more sweep would change in any unit: the change of the error times the
     longest column of the readout.
     """
-    p, q, r, t = layers.affine(0)
-    resting = drive if (q, r) == (1.0, 0.0) else torch.add(drive.new_full((), r), drive, alpha=q)
     if pull is None or state is None:
         units = torch.empty_like(drive) if state is None else state[0]
-        activate(layers, 0, resting, out=units)
-        map_affine(units, p, t)
+        activate(layers, 0, drive, out=units)
         state = (units,)
     if pull is None:
         return Solution(state, Status.CONVERGED, (0.0,), 1)
     assert layers.readout is not None
     units, (weight, bias) = state[0], layers.readout
-    reach, rate = reach_and_rate(weight, float(pull.beta.abs().amax()))
+    reach, rate = longest_column(weight), shrinkage(weight, float(pull.beta.abs().amax()))
     limit = max(ROUNDING * torch.finfo(units.dtype).eps, tolerance or 0.0)
-    offset = bias.mT if t == 0 else torch.add(bias.mT, weight.sum(-1, keepdim=True), alpha=t)
     phases = torch.unflatten(units, -2, (-1, drive.shape[-2]))
     error = pull.error(multiply_add(bias.mT, weight, units.mT))
     residuals: list[float] = []
     for _ in range(sweeps):
-        phases.copy_(resting.unsqueeze(-3))
-        multiply_add(units, error.mT, weight, alpha=q, out=units)
+        phases.copy_(drive.unsqueeze(-3))
+        multiply_add(units, error.mT, weight, out=units)
         activate(layers, 0, units, out=units)
         if residuals and rate * residuals[-1] <= limit:
             residuals.append(rate * residuals[-1])
             break
-        previous, error = error, pull.error(multiply_add(offset, weight, units.mT, alpha=p))
+        previous, error = error, pull.error(multiply_add(bias.mT, weight, units.mT))
         residuals.append(reach * longest_column(error - previous))
         if not residuals[-1] > limit:
             break
-    map_affine(units, p, t)
     status = end_status(residuals, limit=limit, with_tolerance=tolerance is not None)
     return Solution(state, status, tuple(residuals), len(residuals))
 
 
-def reach_and_rate(weight: Tensor, beta: float) -> tuple[float, float]:
-    """How far a unit moves at most with the error, and by how much a sweep shrinks a change of the error."""
-    return longest_column(weight), 0.5 * beta * float((weight @ weight.mT).abs_().sum(-1).amax())
+def shrinkage(weight: Tensor, beta: float) -> float:
+    """By how much a sweep shrinks a change of the error, at least; a unit moves by at most the longest column."""
+    return 0.5 * beta * float((weight @ weight.mT).abs_().sum(-1).amax())
 
 
 def longest_column(matrix: Tensor) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, cast
 
 import torch
@@ -38,10 +38,11 @@ from assay.solving.solution import Solution
 
 @dataclass(frozen=True)
 class ClampedMLP:
-    """A batch and its drive into the first layer, computed once for all phases that share it."""
+    """A batch, its drive into the first layer and the bare parameters, made once for all phases that share them."""
 
     x: Tensor
     shared_drive: Tensor
+    layers: Layers
     phases: int = 1
 
     @property
@@ -50,7 +51,7 @@ class ClampedMLP:
         return self.shared_drive if self.phases == 1 else self.shared_drive.repeat(self.phases, 1)
 
     def repeat(self, phases: int) -> Self:
-        return type(self)(self.x, self.shared_drive, phases * self.phases)
+        return type(self)(self.x, self.shared_drive, self.layers, phases * self.phases)
 
 
 class EnergyMLP(EquilibriumModule[ClampedMLP]):
@@ -100,14 +101,14 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         return nn.Sequential(*modules)
 
     def clamp(self, x: Tensor) -> ClampedMLP:
-        weight, bias = self._weight(0), self._bias(0)
-        check_inputs(x, shape=(self.widths[0],), like=weight, model="EnergyMLP")
-        return ClampedMLP(x, functional.linear(x, weight, bias))
+        layers = self._followed(self.as_layers())
+        check_inputs(x, shape=(self.widths[0],), like=layers.weights[0], model="EnergyMLP")
+        return ClampedMLP(x, functional.linear(x, layers.weights[0], layers.biases[0].squeeze(0)), layers)
 
     def start(self, clamped: ClampedMLP) -> State:
         """A feed-forward pass: the fixed point itself when gamma -> 0."""
         if not torch.is_grad_enabled():
-            return layered.start(self.as_layers(), clamped.drive)
+            return layered.start(clamped.layers, clamped.drive)
         state = [self._settle(0, clamped.drive, None, None)]
         for layer in range(1, self.depth):
             drive = functional.linear(state[-1], self._weight(layer), self._bias(layer))
@@ -137,17 +138,15 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         if state is not None and state[0].is_complex():
             return super().relax(clamped, state, sweeps=sweeps, tolerance=tolerance, nudge=nudge, trace=trace)
         pull = Pull.towards(nudge.target, nudge.beta, self.classes) if nudge else None
-        if nudge is None:
-            self._find_outliers(anew=True)
         return layered.relax_layers(
-            self.as_layers(), clamped.shared_drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance, trace=trace
+            clamped.layers, clamped.shared_drive, state, pull=pull, sweeps=sweeps, tolerance=tolerance, trace=trace
         )
 
     @torch.no_grad()
     def tangent(
         self, clamped: ClampedMLP, state: State, target: Tensor, *, sweeps: int, tolerance: float | None = None
     ) -> Solution:
-        return relax_tangent(self.as_layers(), state, target, sweeps=sweeps, tolerance=tolerance)
+        return relax_tangent(clamped.layers, state, target, sweeps=sweeps, tolerance=tolerance)
 
     @torch.no_grad()
     def deviate(
@@ -155,8 +154,7 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         order: int = 2,
     ) -> Solution:
         """By the written-out kernel, whose responses are exact to every order; layer l in units of gamma^(K-l)."""
-        self._find_outliers(anew=False)
-        return deviate_layers(self.as_layers(), clamped.shared_drive, free, nudge.target, nudge.beta, sweeps=sweeps,
+        return deviate_layers(clamped.layers, clamped.shared_drive, free, nudge.target, beta=nudge.beta, sweeps=sweeps,
                               tolerance=tolerance)
 
     def energy(self, clamped: ClampedMLP, state: State) -> Tensor:
@@ -177,21 +175,24 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
 
     @torch.no_grad()
     def add_energy_gradient(self, clamped: ClampedMLP, state: State, weights: Tensor) -> None:
-        self._add(energy_gradient(self.as_layers(), clamped.x, state, weights))
+        self._add(energy_gradient(clamped.layers, clamped.x, state, weights))
 
     @torch.no_grad()
     def add_tangent_gradient(self, clamped: ClampedMLP, state: State, direction: State, weight: float) -> None:
-        self._add(tangent_gradient(self.as_layers(), clamped.x, state, direction, weight))
+        self._add(tangent_gradient(clamped.layers, clamped.x, state, direction, weight=weight))
 
     @torch.no_grad()
     def add_deviation_gradient(
         self, clamped: ClampedMLP, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
     ) -> None:
-        self._add(deviation_gradient(self.as_layers(), clamped.x, free, deviation, coefficients))
+        self._add(deviation_gradient(clamped.layers, clamped.x, free, deviation, coefficients=coefficients))
 
     @torch.no_grad()
     def add_readout_gradient(self, state: State, target: Tensor) -> Tensor:
-        loss, gradient = readout_gradient(self.as_layers(), state[-1], target)
+        readout = None
+        if self.readout == "softmax":
+            readout = self._weight(self.depth), self._bias(self.depth).unsqueeze(0)
+        loss, gradient = readout_gradient(readout, state[-1], target)
         if gradient is not None:
             self._add_to(-1, gradient)
         return loss
@@ -203,10 +204,13 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         weights, biases = zip(*pairs, strict=True)
         return Layers(weights, biases, readout, self.gamma, self.activation, self.solver, self._outliers)
 
-    def _find_outliers(self, *, anew: bool) -> None:
-        """The strong directions of the weights, moved on once a batch: a nudged phase takes those of its free one."""
-        if self.solver == "deflated" and self.depth > 1:
-            self._outliers = followed(self._outliers, self.as_layers().weights[1:], move=anew)
+    @torch.no_grad()
+    def _followed(self, layers: Layers) -> Layers:
+        """``layers`` with the strong directions of their weights, which are moved on once a batch."""
+        if self.solver != "deflated" or self.depth == 1:
+            return layers
+        self._outliers = followed(self._outliers, layers.weights[1:])
+        return replace(layers, outliers=self._outliers)
 
     def _add(self, gradients: Gradients) -> None:
         for layer, gradient in enumerate(gradients):

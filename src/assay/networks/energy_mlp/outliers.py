@@ -20,6 +20,8 @@ RANK = 12
 """Directions kept of every weight."""
 FIRST_STEPS = 8
 """Whole steps of the iteration that new weights are given; a bulk has no leading directions worth waiting for."""
+EVERY = 4
+"""A weight is given half a step every so many batches; longer chains, one weight a batch, wait for their turn."""
 
 
 class Outliers:
@@ -37,7 +39,7 @@ class Outliers:
             self.sizes.append(weight.new_zeros(count))
         self.overlaps = [right @ left.mT for left, right in zip(self.left, self.right[1:], strict=False)]
         """V_{l+1}^T U_l: how what one weight writes is read by the next."""
-        self._turn = 0
+        self._turn = self._batches = 0
         for _ in range(2 * FIRST_STEPS * len(weights)):
             self.follow(weights)
 
@@ -46,6 +48,13 @@ class Outliers:
         return [((left.shape[1], right.shape[1]), left.dtype, left.device)
                 for left, right in zip(self.left, self.right, strict=True)] == [
                     (tuple(weight.shape), weight.dtype, weight.device) for weight in weights]
+
+    def next_batch(self, weights: Sequence[Tensor]) -> None:
+        """Half a step for one weight, or none: a chain of few weights would follow each more often than it moves."""
+        self._batches += len(weights)
+        if self._batches >= EVERY:
+            self._batches = 0
+            self.follow(weights)
 
     def follow(self, weights: Sequence[Tensor]) -> None:
         """Half a step for one weight, each in its turn; then W V = U sigma or W^T U = V sigma, in turn, to rounding."""
@@ -64,10 +73,9 @@ class Outliers:
                 self.overlaps[link] = self.right[link + 1] @ self.left[link].mT
 
 
-def followed(outliers: Outliers | None, weights: Sequence[Tensor], *, move: bool) -> Outliers:
-    """The outliers of ``weights``: those known, moved on if asked, or new ones if none are known that fit."""
+def followed(outliers: Outliers | None, weights: Sequence[Tensor]) -> Outliers:
+    """The outliers of ``weights`` for the next batch: those known, moved on, or new ones if none are known that fit."""
     if outliers is None or not outliers.fit(weights):
         return Outliers(weights)
-    if move:
-        outliers.follow(weights)
+    outliers.next_batch(weights)
     return outliers

@@ -101,15 +101,23 @@ class OverRelaxed:
         """units <- units + t, with t as the head of this module allows."""
         layers, beyond = self.sweep.layers, self.rates.beyond
         assert beyond is not None
-        if layers.affine(layer) == (1.0, 1.0, 0.0, 0.0):
+        if layers.is_output(layer) or layers.activation.sigmoid is None:
             units.addcmul_(step, beyond)
             if layers.activation.name == "clipped" and not layers.is_output(layer):
                 units.clamp_(0.0, 1.0)
             return
-        # u = (1 + m) / 2 with m = tanh: 1 - m^2 = 4 u (1 - u), largest between s and s*, smallest beyond.
+        # s = m + h tanh: R'' is h / (h^2 - (s - m)^2), least between s and s* and most beyond.
+        p, _, _, t = layers.activation.sigmoid
+        half, middle = p / 2, t + p / 2
         ahead = torch.addcmul(units, step, beyond)
-        room = torch.minimum(units * (1 - units), ahead * (1 - ahead)).clamp_min_(0.0)
-        crossed = (before - 0.5) * (units - 0.5) < 0
-        widest = torch.maximum(before * (1 - before), units * (1 - units)).masked_fill_(crossed, 0.25)
+        reached = _room(units, middle, half)
+        room = torch.minimum(reached, _room(ahead, middle, half)).clamp_min_(0.0)
+        crossed = (before - middle) * (units - middle) < 0
+        widest = torch.maximum(_room(before, middle, half), reached).masked_fill_(crossed, half * half)
         allowed = room.div_(widest.clamp_min_(torch.finfo(units.dtype).tiny)).sqrt_()
         units.addcmul_(step, torch.minimum(allowed, beyond.expand_as(allowed)))
+
+
+def _room(units: Tensor, middle: float, half: float) -> Tensor:
+    """(s - low) (high - s) of units between two bounds: exact near either."""
+    return (units - (middle - half)).mul_((middle + half) - units)

@@ -87,7 +87,7 @@ def population_gradient(
     """
     drive = drive_of(layers, x)
     free, ends = _relax(layers, drive, sweeps=sweeps[0], tolerance=tolerance)
-    losses, of_readout = readout_gradient(layers, free.value[-1], y)
+    losses, of_readout = readout_gradient(layers.readout, free.value[-1], y)
     rows = y.shape[-1]
     if betas:
         phases = len(betas)
@@ -96,11 +96,12 @@ def population_gradient(
             layers, drive, free=free.value, target=y.repeat(1, phases), beta=beta, sweeps=sweeps[1], tolerance=tolerance
         )
         each = [coefficient / rows for coefficient in coefficients]
-        gradients = deviation_gradient(layers, x, free.value, nudged.value, each)
+        gradients = deviation_gradient(layers, x, free.value, nudged.value, coefficients=each)
     else:
         nudged = relax_tangent(layers, free.value, y, sweeps=sweeps[1], tolerance=tolerance)
         nudged_ends = [(nudged.residual, nudged.status)] * len(y)
-        gradients = tangent_gradient(layers, x, free.value, nudged.value, 1 / (rows * layers.gamma**layers.depth))
+        weight = 1 / (rows * layers.gamma**layers.depth)
+        gradients = tangent_gradient(layers, x, free.value, nudged.value, weight=weight)
     order = list(Status)
     ended = [max(pair, key=lambda end: end[0]) for pair in zip(ends, nudged_ends, strict=True)]
     worst = [max(pair, key=lambda end: order.index(end[1]))[1] for pair in zip(ends, nudged_ends, strict=True)]
@@ -120,18 +121,17 @@ def _relax(layers: Layers, drive: Tensor, *, sweeps: int, tolerance: float | Non
         found = relax_layers(layers, drive, None, pull=None, sweeps=sweeps, tolerance=tolerance)
         return found, [(found.residual, found.status)] * len(drive)
     sweep = Sweep(layers, drive, None)
-    units = sweep.encode(start(layers, drive))
+    units = start(layers, drive)
     for _ in range(sweeps - 1):
         sweep(units)
     before = tuple(layer.clone() for layer in units)
     sweep(units)
     changes = torch.stack([(new - old).abs().amax((-2, -1)) for old, new in zip(before, units, strict=True)])
-    scale = max(layers.affine(layer)[0] for layer in range(layers.depth))
     limit = ROUNDING * torch.finfo(drive.dtype).eps
-    each = [(scale * change, end_status([change], limit=limit, with_tolerance=False))
+    each = [(change, end_status([change], limit=limit, with_tolerance=False))
             for change in changes.amax(0).tolist()]
     worst = _worst(each)
-    return Solution(sweep.decode(units), worst[1], (worst[0],), sweeps), each
+    return Solution(units, worst[1], (worst[0],), sweeps), each
 
 
 def _deviate(
@@ -139,9 +139,9 @@ def _deviate(
 ) -> tuple[Solution, list[End]]:
     """The deviations of all networks, and the end of each."""
     if tolerance is not None or _is_lone(layers):
-        found = deviate_layers(layers, drive, free, target, beta, sweeps=sweeps, tolerance=tolerance)
+        found = deviate_layers(layers, drive, free, target, beta=beta, sweeps=sweeps, tolerance=tolerance)
         return found, [(found.residual, found.status)] * len(drive)
-    sweep = DeviationSweep(layers, drive, free, target, beta)
+    sweep = DeviationSweep(layers, drive, free, target, beta=beta)
     units: Units = [None] * layers.depth
     for _ in range(sweeps - 1):
         sweep(units, False)

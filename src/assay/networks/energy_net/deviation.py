@@ -55,7 +55,7 @@ class NetDeviationSweep:
             force = pulled.get(index)
             for term in self._forces(index, units):
                 force = term if force is None else force + term
-            new = torch.zeros_like(self.resting[index]) if force is None else self.responses[index](force.clone())
+            new = torch.zeros_like(self.resting[index]) if force is None else self.responses[index](force)
             if measure:
                 changes[index] = relative_change(units[index], new)
             units[index] = new
@@ -77,7 +77,7 @@ class NetDeviationSweep:
             return self._bare(index, unit.link, along)
         below, shift = self._below(unit), self._shift(unit, units)
         return _integral(
-            lambda *s: unit.link(s, self.conditions, phases=self.phases), below, shift, along, self.nodes
+            lambda *s: unit.link(s, self.conditions, phases=self.phases), below, shift, along=along, nodes=self.nodes
         )
 
     def _downwards(self, child: int, index: int, units: Units) -> Tensor:
@@ -160,7 +160,7 @@ def change_of_product(
 
 
 def _integral(
-    function: Callable[..., Tensor], at: Sequence[Tensor], shift: Sequence[Tensor], along: Sequence[Tensor],
+    function: Callable[..., Tensor], at: Sequence[Tensor], shift: Sequence[Tensor], *, along: Sequence[Tensor],
     nodes: Nodes,
 ) -> Tensor:
     """The mean derivative of ``function`` between ``at`` and ``at + shift`` in the direction ``along``."""

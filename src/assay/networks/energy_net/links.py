@@ -109,7 +109,7 @@ class Link:
         # torch's fused attention has no second derivative, which a curved link needs.
         with sdpa_kernel(SDPBackend.MATH) if self.attends else nullcontext():
             for node in self.nodes:
-                values[node] = self._run(node, values, conditions, winners, bare)
+                values[node] = self._run(node, values, conditions, winners=winners, bare=bare)
         return cast(Tensor, values[self.output])
 
     def transpose(
@@ -147,7 +147,7 @@ class Link:
         return tuple(g.conj() for g in pull(tuple(d.conj() for d in along)))
 
     def _run(
-        self, node: fx.Node, values: dict[fx.Node, Any], conditions: Conditions, winners: dict[str, Tensor] | None,
+        self, node: fx.Node, values: dict[fx.Node, Any], conditions: Conditions, *, winners: dict[str, Tensor] | None,
         bare: bool,
     ) -> Any:
         if node.op == "get_attr":
@@ -166,7 +166,7 @@ class Link:
         if isinstance(module, _DropoutNd):
             return self._dropped(node, module, x, conditions)
         if type(module) in _MAXIMA and (winners is not None or bare):
-            return _maximum(module, x, node.name, winners, bare)
+            return _maximum(module, x, node.name, winners=winners, bare=bare)
         if bare and isinstance(module, nn.Linear):
             return functional.linear(x, module.weight.to(x.dtype))
         if bare and isinstance(module, _ConvTransposeNd):
@@ -249,7 +249,7 @@ def _call(module: nn.Module, args: Any, options: Any, *, first: bool) -> Any:
                        do="use another estimator, for instance EqProp() or nudge='tangent'") from error
 
 
-def _maximum(module: nn.Module, x: Tensor, name: str, winners: dict[str, Tensor] | None, bare: bool) -> Tensor:
+def _maximum(module: nn.Module, x: Tensor, name: str, *, winners: dict[str, Tensor] | None, bare: bool) -> Tensor:
     """The maximum, its winners kept; or the entries of ``x`` at the winners kept before."""
     pool: Any = module
     if bare:

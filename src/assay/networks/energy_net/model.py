@@ -145,12 +145,12 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     def _swept(self, clamped: ClampedNet, state: State, nudge: Nudge | None, transpose: Transpose) -> State:
         new, order = list(state), range(len(state))
         for index in order if nudge is None else reversed(order):
-            drive = self._drive(index, clamped, new, nudge, transpose)
+            drive = self._drive(index, clamped, new, nudge=nudge, transpose=transpose)
             new[index] = self.parts.units[index].activation.function(drive)
         return tuple(new)
 
     def _drive(
-        self, index: int, clamped: ClampedNet, state: Sequence[Tensor], nudge: Nudge | None, transpose: Transpose
+        self, index: int, clamped: ClampedNet, state: Sequence[Tensor], *, nudge: Nudge | None, transpose: Transpose
     ) -> Tensor:
         unit, phases, conditions = self.parts.units[index], clamped.phases, clamped.conditions
         if unit.constant:
@@ -164,12 +164,12 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
             heard = transpose(above.link, below, state[child], conditions, phases=phases)[above.parents.index(index)]
             drive = drive + self.gamma ** (above.level - unit.level) * heard
         if nudge is not None and index in self.parts.readers:
-            pulls = self._pulls(state, nudge, conditions, phases, transpose)
+            pulls = self._pulls(state, nudge, conditions, phases=phases, transpose=transpose)
             drive = drive + self.gamma ** (self.parts.levels - unit.level) * pulls[index]
         return drive
 
     def _pulls(
-        self, state: Sequence[Tensor], nudge: Nudge, conditions: Conditions, phases: int, transpose: Transpose
+        self, state: Sequence[Tensor], nudge: Nudge, conditions: Conditions, *, phases: int, transpose: Transpose
     ) -> dict[int, Tensor]:
         """beta times minus the gradient of the loss with respect to each unit the output is read from."""
         readers = self.parts.readers
@@ -231,7 +231,9 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     ) -> Solution:
         """Link by link (``energy_net.deviation``); a layer in units of gamma^(levels - level)."""
         strongest = float(nudge.beta.abs().max())
-        return self._moved(clamped, free, nudge, gauss(order), strongest, sweeps=sweeps, tolerance=tolerance)
+        return self._moved(
+            clamped, free, nudge, nodes=gauss(order), strongest=strongest, sweeps=sweeps, tolerance=tolerance
+        )
 
     @torch.no_grad()
     def tangent(
@@ -239,12 +241,14 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     ) -> Solution:
         """The limit of a deviation: every link and unit taken at the free state alone."""
         nudge = Nudge(torch.ones(len(state[0]), dtype=state[0].dtype, device=state[0].device), target)
-        found = self._moved(clamped, state, nudge, AT_THE_START, 0.0, sweeps=sweeps, tolerance=tolerance)
+        found = self._moved(
+            clamped, state, nudge, nodes=AT_THE_START, strongest=0.0, sweeps=sweeps, tolerance=tolerance
+        )
         value = tuple(self._scale(unit) * u for unit, u in zip(self.parts.units, found.value, strict=True))
         return replace(found, value=value)
 
     def _moved(
-        self, clamped: ClampedNet, free: State, nudge: Nudge, nodes: Nodes, strongest: float, *, sweeps: int,
+        self, clamped: ClampedNet, free: State, nudge: Nudge, *, nodes: Nodes, strongest: float, sweeps: int,
         tolerance: float | None,
     ) -> Solution:
         phases, dtype, limit = len(nudge.beta) // len(free[0]), nudge.beta.dtype, nodes is AT_THE_START
@@ -255,7 +259,8 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
                 responses.append(_Slope(unit.activation.slope(free[index])))
                 continue
             needs = not unit.activation.smooth and not unit.activation.leak
-            excess = self._drive(index, clamped, free, None, Link.transpose_now) - free[index] if needs else None
+            drive = self._drive(index, clamped, free, nudge=None, transpose=Link.transpose_now) if needs else None
+            excess = None if drive is None else drive - free[index]
             responses.append(response(unit.activation, free[index], scale=self._scale(unit), phases=phases,
                                       strongest=strongest, excess=excess, rows=0))
 
@@ -264,7 +269,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
             for p in () if limit else self.parts.readers:
                 moved = units[p]
                 at[p] = at[p] if moved is None else at[p] + self._scale(self.parts.units[p]) * moved
-            return self._pulls(at, nudge, clamped.conditions, phases, Link.transpose_now)
+            return self._pulls(at, nudge, clamped.conditions, phases=phases, transpose=Link.transpose_now)
 
         sweep = NetDeviationSweep(self.parts, self.gamma, resting, clamped.conditions, responses, pull, nodes, phases)
         found = relax_deviations(sweep, len(free), sweeps=sweeps, tolerance=tolerance, like=resting[0])

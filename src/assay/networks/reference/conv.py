@@ -20,7 +20,8 @@ from assay.networks.reference.layered import Array, activate, repeated, softmax
 class ConvReference:
     """All kernels and biases, the last pair those of the linear softmax readout of the flattened top maps.
 
-    ``pooling`` is ``average`` or ``max``; of equal entries the first in reading order wins.
+    ``pooling`` is ``average``, ``max`` or ``max-first`` (a maximum of the image, averages above); of equal entries the
+    first in reading order wins.
     """
 
     weights: tuple[Array, ...]
@@ -81,7 +82,7 @@ class ConvReference:
     def _slope(self, layer: int, x: Array, state: list[Array]) -> tuple[Array, Array]:
         """The derivative of s . P(w * s_below + b) with respect to w and b, summed over rows."""
         below, kernel = (x if layer == 0 else state[layer - 1]), self.weights[layer]
-        spread = self._unpool(state[layer], self._convolve(layer, below))
+        spread = self._unpool(layer, state[layer], self._convolve(layer, below))
         size = kernel.shape[-1]
         padded = _padded(below, size // 2)
         height, width = spread.shape[2:]
@@ -94,12 +95,13 @@ class ConvReference:
 
     def _drive(self, layer: int, below: Array) -> Array:
         maps = self._convolve(layer, below)
-        pooled: Array = _windows(maps).max(axis=-1) if self.pooling == "max" else _windows(maps).mean(axis=-1)
+        windows = _windows(maps)
+        pooled: Array = windows.max(axis=-1) if self._by_maximum(layer) else windows.mean(axis=-1)
         return pooled
 
     def _feedback(self, layer: int, above: Array, below: Array) -> Array:
         """w^T P^T s: the transpose of the convolution applied to the pooled maps spread out again."""
-        spread, kernel = self._unpool(above, self._convolve(layer, below)), self.weights[layer]
+        spread, kernel = self._unpool(layer, above, self._convolve(layer, below)), self.weights[layer]
         size = kernel.shape[-1]
         height, width = spread.shape[2:]
         total = _padded(np.zeros_like(below), size // 2)
@@ -121,10 +123,13 @@ class ConvReference:
                 total += np.einsum("bchw,oc->bohw", padded[:, :, i : i + height, j : j + width], kernel[:, :, i, j])
         return total
 
-    def _unpool(self, pooled: Array, maps: Array) -> Array:
+    def _by_maximum(self, layer: int) -> bool:
+        return self.pooling == "max" or (self.pooling == "max-first" and layer == 0)
+
+    def _unpool(self, layer: int, pooled: Array, maps: Array) -> Array:
         """P^T s at the maps that were pooled: a quarter to each entry of a window, or all of it to the winner."""
         windows = _windows(maps)
-        share = np.eye(4)[windows.argmax(axis=-1)] if self.pooling == "max" else np.full(windows.shape, 0.25)
+        share = np.eye(4)[windows.argmax(axis=-1)] if self._by_maximum(layer) else np.full(windows.shape, 0.25)
         spread = np.zeros_like(maps)
         for place in range(4):
             spread[:, :, place // 2 :: 2, place % 2 :: 2] = pooled * share[..., place]
