@@ -58,6 +58,9 @@ PLOTS: dict[str, tuple[Plot, ...]] = {
     "results/fa-readings.md": (Plot(
         "Closest readings", "How close does a reading of the recipe come?", ("changes", "reading"),
         (Column("distance"),), "distance from the source, in margins", lines={1.0: "within the margins"}),),
+    "results/fa-frozen.md": (Plot(
+        "One choice at a time", "Which choice lowers the frozen baseline?", ("reading",), (Column("accuracy"),),
+        "accuracy", lines={0.349: "published"}),),
     "results/symmetry-suite.md": (Plot(
         "Beside other checkers", "What share does each checker find?", ("",),
         (Column("Assay"), Column("e3nn, float32"), Column("e3nn, float64"), Column("template")),
@@ -65,6 +68,9 @@ PLOTS: dict[str, tuple[Plot, ...]] = {
     "results/symmetry-calibration.md": (Plot(
         "ESTIMATE_SAFETY = 8", "What do clean models need, and what is allowed?", ("family",),
         (Column("median"), Column("largest")), "error / estimate", lines={8.0: "allowed"}),),
+    "results/ladder.md": (Plot(
+        "", "How does accuracy fall as feedback grows?", ("task", "gamma", "seed"),
+        (Column("validation (%)", "validation"), Column("test (%)", "test")), "accuracy, %"),),
     "results/leaderboard.md": tuple(Plot(
         task, "How far is each rule from backprop?", ("rule",), (Column("gap [pp]", interval="90 % interval"),),
         "gap in accuracy, pp", lines={-1.0: "", 1.0: "margin", 0.0: "backprop"})
