@@ -21,8 +21,10 @@ def asked() -> tuple[Problem, ...]:
     return problems(seed=1, sweeps=SWEEPS, beta=0.2)
 
 
-def test_a_kernel_handed_in_as_a_function_is_asked_what_its_name_is_asked() -> None:
-    by_name, by_hand = (audit_kernel(k, sweeps=(4, 2), controls=False) for k in ("population", KERNELS["population"]))
+def test_a_kernel_handed_in_as_a_function_is_asked_what_its_name_is_asked(asked: tuple[Problem, ...]) -> None:
+    both = ("population", KERNELS["population"])
+    options = {"asked": asked, "sweeps": SWEEPS, "precisions": ("float32",), "controls": False}
+    by_name, by_hand = (audit_kernel(kernel, **options) for kernel in both)
     assert by_hand.verdict is by_name.verdict is Verdict.PASS
     assert [c.reason for c in by_hand.checks] == [c.reason for c in by_name.checks]
 

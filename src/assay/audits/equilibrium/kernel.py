@@ -25,6 +25,8 @@ from assay.errors import InputError, expected, unknown
 from assay.results import Check, Control, Figure, Finding, Measurement, Reference, Series, Table, Verdict
 
 PRECISIONS = ("float32", "float64")
+STRENGTH = "every comparison could have failed"
+"""The check that a tolerance was smaller than what it judged."""
 
 
 @dataclass(frozen=True)
@@ -163,10 +165,10 @@ def _weakness(compared: Sequence[KernelComparison]) -> tuple[Check, ...]:
     blind = [c for c in compared if c.allowed >= c.size]
     if not blind:
         reason = f"each of {len(compared)} tolerances is smaller than the largest entry it judges"
-        return (Check(name="every comparison could have failed", verdict=Verdict.PASS, reason=reason),)
+        return (Check(name=STRENGTH, verdict=Verdict.PASS, reason=reason),)
     reason = "; ".join(f"{c.quantity} ({c.problem}, {c.precision})" for c in blind[:4])
     reason = f"{len(blind)} of {len(compared)} could not: {reason}"
-    return (Check(name="every comparison could have failed", verdict=Verdict.PARTIAL, reason=reason),)
+    return (Check(name=STRENGTH, verdict=Verdict.PARTIAL, reason=reason),)
 
 
 def _controls(asked: Sequence[Problem], precisions: Sequence[str]) -> tuple[Control, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -26,19 +27,19 @@ from assay.rules.estimators import Centered
 def eager(problem: Problem) -> KernelAnswer:
     """The pure sweeps of the models, and gradients by automatic differentiation of the energy at the end states."""
     model = _model(problem)
-    return _stepwise(problem, model, lambda *args: _swept(model, *args), autograd=True)
+    return _stepwise(problem, model, partial(_swept, model), autograd=True)
 
 
 def fast(problem: Problem) -> KernelAnswer:
     """What training uses: ``model.relax`` (in place, cached, merged) and the written-out contrast of ``EqProp``."""
     model = _model(problem)
-    return _stepwise(problem, model, lambda *args: _relaxed(model, *args), autograd=False)
+    return _stepwise(problem, model, partial(_relaxed, model), autograd=False)
 
 
 def deviations(problem: Problem) -> KernelAnswer:
     """What training uses by default: ``model.deviate`` and the contrast of small terms; layered and looped networks."""
     model = _model(problem)
-    return _stepwise(problem, model, lambda *args: _relaxed(model, *args), autograd=False)
+    return _stepwise(problem, model, partial(_relaxed, model), autograd=False)
 
 
 def population(problem: Problem) -> KernelAnswer:
@@ -187,14 +188,17 @@ def _model(problem: Problem) -> Model:
     return model
 
 
-Mover = Callable[[Any, State, int, "Nudge | None"], State]
+class Mover(Protocol):
+    """A state some sweeps later."""
+
+    def __call__(self, clamped: Any, state: State, *, sweeps: int, nudge: Nudge | None) -> State: ...
 
 
 def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) -> KernelAnswer:
     x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
     with torch.no_grad():
         clamped: Any = model.clamp(x)
-        free = [move(clamped, model.start(clamped), k + 1, None) for k in range(problem.sweeps[0])]
+        free = [move(clamped, model.start(clamped), sweeps=k + 1, nudge=None) for k in range(problem.sweeps[0])]
         nudged = {}
         for sign in (1, -1):
             pull = Nudge(torch.full((len(x),), sign * problem.beta, dtype=free[0][0].dtype), y)
@@ -203,7 +207,9 @@ def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) ->
                 moved = [model.deviate(clamped, free[-1], pull, sweeps=k + 1).value for k in steps]
                 nudged[sign] = [tuple(u / (sign * problem.beta) for u in step) for step in moved]
             else:
-                nudged[sign] = [move(clamped, tuple(s.clone() for s in free[-1]), k + 1, pull) for k in steps]
+                nudged[sign] = [
+                    move(clamped, tuple(s.clone() for s in free[-1]), sweeps=k + 1, nudge=pull) for k in steps
+                ]
         output = model.logits(free[-1]).numpy()
         if autograd:
             weight = torch.full((len(x),), 1 / (2 * problem.beta * len(x) * model.loss_scale), dtype=free[0][0].dtype)
@@ -217,13 +223,13 @@ def _stepwise(problem: Problem, model: Model, move: Mover, *, autograd: bool) ->
     return KernelAnswer([_numpy(s) for s in free], steps_of[1], steps_of[-1], output, _gradients(model))
 
 
-def _swept(model: Model, clamped: Any, state: State, sweeps: int, nudge: Nudge | None) -> State:
+def _swept(model: Model, clamped: Any, state: State, *, sweeps: int, nudge: Nudge | None) -> State:
     for _ in range(sweeps):
         state = model.sweep(clamped, state, nudge)
     return state
 
 
-def _relaxed(model: Model, clamped: Any, state: State, sweeps: int, nudge: Nudge | None) -> State:
+def _relaxed(model: Model, clamped: Any, state: State, *, sweeps: int, nudge: Nudge | None) -> State:
     return model.relax(clamped, state, sweeps=sweeps, nudge=nudge).value
 
 

@@ -127,7 +127,7 @@ def judge_sample(
 def overview(findings: Sequence[Finding]) -> Figure:
     """Findings by checks: what holds, what could not be told, what does not hold."""
     shade = {Verdict.PASS: 1.0, Verdict.INCONCLUSIVE: 0.5}
-    rows = [finding for finding in findings if finding.checks and finding.checks[0].name == THERE]
+    rows = [finding for finding in findings if any(check.name == THERE for check in finding.checks)]
     grid = []
     for finding in rows:
         told = {check.name: shade.get(check.verdict, 0.0) for check in finding.checks}

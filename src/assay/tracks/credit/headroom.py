@@ -15,6 +15,7 @@ from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, know
 from assay.registry import track
 from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Verdict
 from assay.tracks.credit import training
+from assay.tracks.shared.records import Pairs, paired
 
 if TYPE_CHECKING:
     from assay.audits.credit.depth import Utility
@@ -50,11 +51,11 @@ class Headroom:
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         rule, task = ARMS[trial.arm]
-        return training.train_arm(rule, trial.seed, task=task, budget=trial.budget)
+        return training.train_arm(rule, trial.seed, task=task, budget=trial.budget).stored()
 
     def judge(self, outcomes: Outcomes) -> Utility:
         """Our depth check on backprop."""
-        return training.judged(outcomes, "backprop", backprop="backprop")
+        return training.judged(training.of_arms(outcomes, ARMS), "backprop", backprop="backprop")
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the published rule fails backprop on digits and ours says that the task has no headroom.
@@ -64,9 +65,10 @@ class Headroom:
         """
         from assay.audits.credit.published import UTILITY_MARGIN
 
-        if reason := training.undecidable(outcomes, ARMS):
+        arms = training.of_arms(outcomes, ARMS)
+        if reason := training.undecidable(arms):
             return Finding(subject=SUBJECT, claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
-        digits, gap = self.judge(outcomes), training.gap(outcomes, "backprop", backprop="backprop")
+        digits, gap = self.judge(outcomes), training.gap(arms, "backprop", backprop="backprop")
         value = fmean(gap.values)
         fires, told_apart = value < UTILITY_MARGIN, gap.interval is not None
         headroom = next(check for check in digits.checks if check.name == "headroom")
@@ -91,17 +93,17 @@ class Headroom:
                 Check(name="ours says no headroom", reason=digits.reason,
                       verdict=Verdict.PASS if spared else Verdict.FAIL if fires else Verdict.INCONCLUSIVE),
             ),
-            figures=(_figure(outcomes, UTILITY_MARGIN),),
+            figures=(_figure(paired(outcomes, "frozen", "backprop", training.TrainedBlocks), UTILITY_MARGIN),),
             varied=("initialisation", "data order", "split"),
         )
 
 
-def _figure(outcomes: Outcomes, margin: float) -> Figure:
-    seeds, frozen, backprop = outcomes.paired("frozen", "backprop", "accuracy")
+def _figure(pairs: Pairs[training.TrainedBlocks], margin: float) -> Figure:
+    frozen, backprop = pairs.of(lambda record: record.accuracy)
     return Figure(
         key="headroom", question="Is there room above frozen blocks?", kind="slopes", y_label="test accuracy",
         categories=("frozen", "backprop"),
         series=tuple(Series(name=f"seed {seed}", x=(0.0, 1.0), y=(a, b))
-                     for seed, a, b in zip(seeds, frozen, backprop, strict=True)),
+                     for seed, a, b in zip(pairs.seeds, frozen, backprop, strict=True)),
         references=(Reference(value=fmean(frozen) + margin, label="published D3 limit"),),
     )

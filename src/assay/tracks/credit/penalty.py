@@ -15,6 +15,7 @@ from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, know
 from assay.registry import track
 from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Verdict
 from assay.tracks.credit import training
+from assay.tracks.shared.records import paired
 
 PENALTY = 0.01
 TAMED = 5.0
@@ -51,12 +52,13 @@ class Penalty:
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         penalty = PENALTY if trial.arm == "penalised" else 0.0
-        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty, budget=trial.budget)
+        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty, budget=trial.budget).stored()
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether the penalised arm shows either mode: a stream that grows, or blocks below frozen ones."""
-        growth = max(outcomes.values("penalised", "growth"))
-        utility = training.judged(outcomes, "penalised", backprop="control: backprop")
+        arms = training.of_arms(outcomes, ARMS)
+        growth = max(record.growth for record in arms["penalised"].values())
+        utility = training.judged(arms, "penalised", backprop="control: backprop")
         verdict = utility.verdict if growth <= TAMED else Verdict.FAIL
         return Check(name="modes", verdict=verdict, reason=f"growth {growth:.3g}; {utility.reason}")
 
@@ -66,14 +68,16 @@ class Penalty:
         FAIL if the penalty leaves the growth, or if penalised blocks beat frozen ones; undecided where nothing grows
         without it.
         """
-        if reason := training.undecidable(outcomes, ARMS, "growth"):
+        arms = training.of_arms(outcomes, ARMS)
+        if reason := training.undecidable(arms, growth=lambda record: record.growth):
             return Finding(subject=SUBJECT, claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
-        seeds, plain, penalised = outcomes.paired("plain", "penalised", "growth")
+        pairs = paired(outcomes, "plain", "penalised", training.TrainedBlocks)
+        seeds, (plain, penalised) = pairs.seeds, pairs.of(lambda record: record.growth)
         grown, tamed = min(plain) > TAMED, max(penalised) <= TAMED
         growth = (f"growth {min(plain):.3g} to {max(plain):.3g} without the penalty, {min(penalised):.3g} to "
                   f"{max(penalised):.3g} with it")
-        utility = training.judged(outcomes, "penalised", backprop="control: backprop")
-        gap = training.gap(outcomes, "penalised", backprop="control: backprop")
+        utility = training.judged(arms, "penalised", backprop="control: backprop")
+        gap = training.gap(arms, "penalised", backprop="control: backprop")
         worse = stats.relation(gap.interval, training.BELOW_FROZEN)
         return Finding(
             subject=SUBJECT,
@@ -86,9 +90,9 @@ class Penalty:
             measurements=(
                 training.shown(gap, "penalised DFA minus frozen", training.BELOW_FROZEN),
                 Measurement(name="largest growth with the penalty", value=max(penalised), unit="ratio", n=len(seeds),
-                            region=Region(high=TAMED), values=penalised, seeds=seeds),
+                            region=Region(high=TAMED), values=tuple(penalised), seeds=seeds),
                 Measurement(name="smallest growth without it", value=min(plain), unit="ratio", n=len(seeds),
-                            values=plain, seeds=seeds),
+                            values=tuple(plain), seeds=seeds),
             ),
             checks=(
                 Check(name="mode 1 shows without the penalty", reason=growth,

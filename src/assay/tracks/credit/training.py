@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.protocols import Budget, Outcomes, Trial
 from assay.results import Measurement, Region, Verdict
 from assay.stats.decision import MINIMUM_SEEDS
+from assay.tracks.shared.records import Record, recorded
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,10 +23,38 @@ BELOW_FROZEN = Region(high=0.0)
 """Where the gap of an arm lies whose trained blocks do worse than blocks left as they were."""
 
 
+class TrainedBlocks(Record):
+    """One net trained by one rule: its test answers, and what both protocols read off its stream."""
+
+    accuracy: float
+    correct: str
+    """One digit an item of the test part: 1 where the net is right."""
+    classes: int
+    growth: float
+    gradient: float
+    cosines: tuple[float, ...]
+    mean_cosine: float
+
+    @property
+    def answers(self) -> list[bool]:
+        """Which items of the test part the net gets right."""
+        return [item == "1" for item in self.correct]
+
+
+R = TypeVar("R", bound=Record)
+Arms = Mapping[str, Mapping[int, R]]
+"""The records of every arm by seed."""
+
+
 def trials(arms: Iterable[str], budget: Budget, seeds: Sequence[int]) -> list[Trial]:
     """Every arm at every seed."""
     arms = tuple(arms)
     return [Trial(arm=arm, seed=seed, budget=budget) for seed in seeds for arm in arms]
+
+
+def of_arms(outcomes: Outcomes, arms: Iterable[str]) -> dict[str, dict[int, TrainedBlocks]]:
+    """The records of these arms."""
+    return {arm: recorded(outcomes, arm, TrainedBlocks) for arm in arms}
 
 
 def task_called(name: str, seed: int) -> Task:
@@ -37,7 +66,7 @@ def task_called(name: str, seed: int) -> Task:
 
 def train_arm(
     name: str, seed: int, *, task: str = "digits", penalty: float = 0.0, budget: Budget = "quick"
-) -> dict[str, Any]:
+) -> TrainedBlocks:
     """One arm trained and audited: ``backprop``, ``frozen``, ``dfa`` or ``fa`` (both block level)."""
     from assay.audits.credit.alignment import credit_signals
     from assay.audits.credit.published import published
@@ -52,19 +81,19 @@ def train_arm(
     blocks = discover_blocks(model, x)
     stream = exact_stream(model, x, y, blocks)
     found = published(stream)
-    signals = credit_signals(rule, model, x, y, blocks)
+    signals = credit_signals(rule, model, x, y, blocks=blocks)
     cosines = [clamped_cosine(s / len(y), g / len(y)) for s, g in zip(signals, stream.gradients, strict=True)
                if s is not None]
     correct = correct_items(model, data.test.x, data.test.y)
-    return {
-        "accuracy": sum(correct) / len(correct),
-        "correct": "".join("1" if item else "0" for item in correct),
-        "classes": data.classes,
-        "growth": found.growth,
-        "gradient": found.gradient,
-        "cosines": cosines,
-        "mean_cosine": sum(cosines) / len(cosines),
-    }
+    return TrainedBlocks(
+        accuracy=sum(correct) / len(correct),
+        correct="".join("1" if item else "0" for item in correct),
+        classes=data.classes,
+        growth=found.growth,
+        gradient=found.gradient,
+        cosines=tuple(cosines),
+        mean_cosine=sum(cosines) / len(cosines),
+    )
 
 
 def trained(
@@ -90,23 +119,23 @@ def trained(
     return model, rule
 
 
-def undecidable(outcomes: Outcomes, arms: Iterable[str], *keys: str) -> str | None:
-    """Why these trials decide nothing: an arm without a result, no seed in common, a ``key`` that is NaN; else None."""
-    arms = tuple(arms)
-    if gone := [arm for arm in arms if not outcomes.arm(arm)]:
+def undecidable(arms: Arms[R], **numbers: Callable[[R], float]) -> str | None:
+    """Why these trials decide nothing: an arm without a result, no seed in common, a number that is NaN; else None."""
+    if gone := [arm for arm, records in arms.items() if not records]:
         return f"no result for {', '.join(gone)}"
-    if not set.intersection(*(set(outcomes.arm(arm)) for arm in arms)):
+    if not set.intersection(*(set(records) for records in arms.values())):
         return "no seed finished in every arm"
-    broken = [f"{key} of {arm}" for arm in arms for key in keys if any(map(math.isnan, outcomes.values(arm, key)))]
+    broken = [f"{name} of {arm}" for arm, records in arms.items() for name, number in numbers.items()
+              if any(math.isnan(number(record)) for record in records.values())]
     return f"not a number: {', '.join(broken)}" if broken else None
 
 
-def judged(outcomes: Outcomes, arm: str, *, backprop: str) -> Utility:
+def judged(arms: Arms[TrainedBlocks], arm: str, *, backprop: str) -> Utility:
     """Whether training the blocks pays in ``arm``: the depth check of the credit audit."""
     from assay.audits.credit.depth import Baselines, judge_utility
 
     def rows(name: str) -> Mapping[int, Sequence[bool]]:
-        return {seed: [item == "1" for item in record["correct"]] for seed, record in outcomes.arm(name).items()}
+        return {seed: record.answers for seed, record in arms[name].items()}
 
     return judge_utility(Baselines({"rule": rows(arm), "backprop": rows(backprop), "frozen": rows("frozen")}))
 
@@ -118,9 +147,9 @@ def shown(gap: Measurement, name: str, region: Region) -> Measurement:
     return in_points(gap.model_copy(update={"name": name, "region": region}))
 
 
-def gap(outcomes: Outcomes, arm: str, *, backprop: str) -> Measurement:
+def gap(arms: Arms[TrainedBlocks], arm: str, *, backprop: str) -> Measurement:
     """By how much ``arm`` beats frozen blocks."""
-    found = judged(outcomes, arm, backprop=backprop).gap
+    found = judged(arms, arm, backprop=backprop).gap
     assert found is not None, "only an audit without baselines has no gap"
     return found
 

@@ -8,13 +8,15 @@ left, is the known-bad subject; the net as trained is the known-good one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
 from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Verdict
 from assay.tracks.credit import training
+from assay.tracks.shared.records import Record, recorded
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,6 +30,21 @@ CHANGE = 0.01
 SAME = 0.99
 """Share of answers that must survive the rescaling: otherwise it is another function, and nothing is shown."""
 CLAIM = "The published reference check changes its answer when the stream is measured in other units; ours does not."
+
+
+class ReferenceSize(Record):
+    """The reference gradient of one net at its last block: as published, invariant, and what float32 leaves of it."""
+
+    raw: float
+    fires: bool
+    """Whether the published D2 fires."""
+    invariant: float
+    noise: float
+    """The largest share of samples, over blocks, whose gradient is rounding."""
+    valid: bool
+    clamped: float
+    same_answers: float
+    samples: int
 
 
 @track(
@@ -62,16 +79,16 @@ class Units:
         _rewrite(model, trial.arm)
         blocks = discover_blocks(model, x)
         found = measure_reference(exact_stream(model, x, y, blocks), plain_stream(model, x, y, blocks))
-        return {
-            "raw": found.raw[-1], "fires": found.raw[-1] < GRADIENT_LIMIT, "invariant": found.invariant[-1],
-            "noise": max(found.noise), "valid": found.valid, "clamped": min(found.clamped_self_cosine),
-            "same_answers": float((model(x).argmax(1) == before).double().mean()), "samples": len(y),
-        }
+        return ReferenceSize(
+            raw=found.raw[-1], fires=found.raw[-1] < GRADIENT_LIMIT, invariant=found.invariant[-1],
+            noise=max(found.noise), valid=found.valid, clamped=min(found.clamped_self_cosine),
+            same_answers=float((model(x).argmax(1) == before).double().mean()), samples=len(y),
+        ).stored()
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Our reference check on the rescaled net: is float32 sound at every seed?"""
-        records = outcomes.arm("rescaled").values()
-        sound = bool(records) and all(record["valid"] for record in records)
+        records = recorded(outcomes, "rescaled", ReferenceSize).values()
+        sound = bool(records) and all(record.valid for record in records)
         return Check(name="reference", verdict=Verdict.PASS if sound else Verdict.FAIL, reason=_words(records))
 
     def decide(self, outcomes: Outcomes) -> Finding:
@@ -79,34 +96,37 @@ class Units:
 
         FAIL if D2 stays as it was, or if ours moves; undecided if the rescaled net gives other answers.
         """
-        if reason := training.undecidable(outcomes, ARMS, "raw", "invariant", "noise", "same_answers"):
+        arms = {arm: recorded(outcomes, arm, ReferenceSize) for arm in ARMS}
+        if reason := training.undecidable(
+            arms, raw=_raw, invariant=_invariant, noise=lambda r: r.noise, same_answers=lambda r: r.same_answers
+        ):
             return Finding(subject=SUBJECT, claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
-        rescaled, healthy, saturated = (outcomes.arm(arm) for arm in ARMS)
+        rescaled, healthy, saturated = arms.values()
         seeds = sorted(rescaled.keys() & healthy.keys())
-        moved = all(rescaled[s]["fires"] and not healthy[s]["fires"] for s in seeds)
-        change = max(abs(_ratio(rescaled[s], healthy[s], "invariant") - 1) for s in seeds)
+        moved = all(rescaled[s].fires and not healthy[s].fires for s in seeds)
+        change = max(abs(_ratio(rescaled[s].invariant, healthy[s].invariant) - 1) for s in seeds)
         steady = change <= CHANGE and self.judge(outcomes).verdict is Verdict.PASS
-        same = min(rescaled[s]["same_answers"] for s in seeds)
-        raw = min(_ratio(rescaled[s], healthy[s], "raw") for s in seeds)
-        fires = [sum(bool(arm[s]["fires"]) for s in seeds) for arm in (rescaled, healthy)]
+        same = min(rescaled[s].same_answers for s in seeds)
+        raw = min(_ratio(rescaled[s].raw, healthy[s].raw) for s in seeds)
+        fires = [sum(arm[s].fires for s in seeds) for arm in (rescaled, healthy)]
         told = (f"rescaled by {LARGER:g}: same answers on {same:.1%} of items; |g| changes by {raw:.2g}, D2 fires on "
                 f"{fires[0]} of {len(seeds)} nets (as trained: {fires[1]}); the invariant size changes by {change:.2g}")
-        missed = all(not record["fires"] for record in saturated.values())
+        missed = all(not record.fires for record in saturated.values())
         return Finding(
             subject=SUBJECT,
             claim=CLAIM,
             verdict=Verdict.INCONCLUSIVE if same < SAME else Verdict.PASS if moved and steady else Verdict.FAIL,
             reason=told,
             key_finding=f"{told}. With the clamp of 1e-8 the gradient's cosine with itself reads "
-                        f"{min(rescaled[s]['clamped'] for s in seeds):.3f}.",
+                        f"{min(rescaled[s].clamped for s in seeds):.3f}.",
             headline="change of the invariant size",
             measurements=(
                 Measurement(name="change of the invariant size", value=change, of="test inputs",
-                            n=sum(int(rescaled[s]["samples"]) for s in seeds), region=Region(high=CHANGE),
+                            n=sum(rescaled[s].samples for s in seeds), region=Region(high=CHANGE),
                             note="relative; largest over seeds"),
                 Measurement(name="change of the raw size", value=raw, unit="x", n=len(seeds), of="seeds"),
                 Measurement(name="noise share, saturated net", n=len(saturated), of="seeds",
-                            value=min(record["noise"] for record in saturated.values())),
+                            value=min(record.noise for record in saturated.values())),
             ),
             checks=(
                 Check(name="published D2 moves with the units", reason=told,
@@ -114,7 +134,7 @@ class Units:
                 Check(name="published D2 misses the saturated net", verdict=Verdict.PASS if missed else Verdict.FAIL,
                       reason="D2 is quiet although float32 has no gradient left" if missed else "D2 fires there too"),
             ),
-            figures=(_figure(outcomes),),
+            figures=(_figure(arms),),
             varied=("initialisation", "data order", "split", "float32", "float64"),
         )
 
@@ -136,26 +156,34 @@ def _rewrite(model: nn.Module, arm: str) -> None:
             parameter.mul_(LARGER if arm == "rescaled" else SURER)
 
 
-def _ratio(after: Mapping[str, Any], before: Mapping[str, Any], key: str) -> float:
-    return float(after[key]) / float(before[key]) if before[key] else math.inf
+def _raw(record: ReferenceSize) -> float:
+    return record.raw
 
 
-def _words(records: Iterable[Mapping[str, Any]]) -> str:
-    return f"noise in up to {max(record['noise'] for record in records):.0%} of samples"
+def _invariant(record: ReferenceSize) -> float:
+    return record.invariant
 
 
-def _figure(outcomes: Outcomes) -> Figure:
-    def mean(arm: str, key: str) -> float:
-        return max(sum(outcomes.values(arm, key)) / len(outcomes.arm(arm)), 1e-30)
+def _ratio(after: float, before: float) -> float:
+    return after / before if before else math.inf
+
+
+def _words(records: Iterable[ReferenceSize]) -> str:
+    return f"noise in up to {max(record.noise for record in records):.0%} of samples"
+
+
+def _figure(arms: training.Arms[ReferenceSize]) -> Figure:
+    def means(size: Callable[[ReferenceSize], float]) -> tuple[float, ...]:
+        shown = [arms[arm].values() for arm in ("control: as trained", "rescaled")]
+        return tuple(max(fmean(map(size, records)), 1e-30) for records in shown)
 
     places = (0.0, 1.0)
-    arms = ("control: as trained", "rescaled")
     return Figure(
         key="units", question="What changes when only the units change?", y_label="size of the gradient", y_scale="log",
         categories=("as trained", f"stream x {LARGER:g}"),
         series=(
-            Series(name="raw |dL/dh|", x=places, y=tuple(mean(arm, "raw") for arm in arms)),
-            Series(name="gauge-invariant", x=places, y=tuple(mean(arm, "invariant") for arm in arms)),
+            Series(name="raw |dL/dh|", x=places, y=means(_raw)),
+            Series(name="gauge-invariant", x=places, y=means(_invariant)),
         ),
         references=(Reference(value=1e-7, label="published D2 limit"),),
     )

@@ -16,6 +16,7 @@ from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, know
 from assay.registry import track
 from assay.results import Check, Figure, Finding, Measurement, Reference, Series, Table, Verdict
 from assay.stats import Decision
+from assay.tracks.shared.records import Pairs, Record, paired, recorded
 
 WITH, WITHOUT = "with spectral norm", "without spectral norm"
 PLANTED = {"control: planted norm 1.5": 1.5, "control: planted norm 0.5": 0.5}
@@ -25,6 +26,27 @@ HIDDEN, EPOCHS, LEARNING_RATE, BETA, SWEEPS = 128, 8, 2e-3, 0.22, (30, 10)
 ROUNDING = HIDDEN * 2.0**-23
 """Weights are normalised in float32: their norm may exceed the bound by the width times its epsilon."""
 INPUTS = 32
+
+
+class StepBounds(Record):
+    """What is known of one step's Lipschitz constant, and whether the relaxation comes to rest."""
+
+    lower: float
+    upper: float
+    settled: float
+    rate: float | None
+    residuals: tuple[float, ...]
+
+
+class LoopTraining(Record):
+    """One network; a planted loop is not trained and has only what is measured at the end."""
+
+    after: StepBounds
+    before: StepBounds | None = None
+    accuracy: float | None = None
+    diverged: str | None = None
+
+
 CLAIM = "Spectral normalization constrains Lipschitz constant L <= 1, unlike unconstrained training."
 
 
@@ -59,41 +81,35 @@ class SpectralStability:
         model = LoopedMLP(64, HIDDEN, 10, spectral_norm=trial.arm == WITH, seed=trial.seed)
         if trial.arm in PLANTED:
             _plant(model, PLANTED[trial.arm])
-            return {"after": _bounds(model, x, trial.seed)}
+            return LoopTraining(after=_bounds(model, x, trial.seed)).stored()
         before = _bounds(model, x, trial.seed)
         rule = EqProp(beta=BETA, sweeps=SWEEPS, on_divergence="record")
         result = train(
             model, task, rule, epochs=1 if trial.budget == "smoke" else EPOCHS, seed=trial.seed,
             learning_rate=LEARNING_RATE, schedule="constant",
         )
-        return {
-            "before": before,
-            "after": _bounds(model, x, trial.seed),
-            "accuracy": 100 * result.test_accuracy,
-            "diverged": result.diverged,
-            "residual": result.history[-1].residual,
-        }
+        after = _bounds(model, x, trial.seed)
+        accuracy = 100 * result.test_accuracy
+        return LoopTraining(before=before, after=after, accuracy=accuracy, diverged=result.diverged).stored()
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """Whether the normalised arm is certified within 1 on every seed."""
-        return _held(outcomes, tuple(sorted(outcomes.arm(WITH))))
+        return _held(recorded(outcomes, WITH, LoopTraining))
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the normalised arm is certified within 1 on every seed and the other one exceeds it."""
-        seeds = tuple(sorted(outcomes.arm(WITH).keys() & outcomes.arm(WITHOUT).keys()))
+        pairs = paired(outcomes, WITH, WITHOUT, LoopTraining)
+        seeds, normed, unnormed = pairs.seeds, pairs.first, pairs.second
         if not seeds:
             return _nothing()
-        bound = {
-            (arm, when, side): [outcomes.arm(arm)[s][when][side] for s in seeds]
-            for arm in (WITH, WITHOUT) for when in ("before", "after") for side in ("lower", "upper", "settled", "rate")
-        }  # fmt: skip
-        upper, free = bound[WITH, "after", "upper"], bound[WITHOUT, "after", "lower"]
-        held = _held(outcomes, seeds)
+        upper, free = [one.after.upper for one in normed], [one.after.lower for one in unnormed]
+        held = _held(dict(zip(seeds, normed, strict=True)))
         unlike = stats.better(free, [LIMIT] * len(seeds), name="excess of L over 1 without spectral norm", seeds=seeds)
         both = stats.all_hold([held, unlike], claim="constrained with, unconstrained without")
-        cost = [outcomes.arm(WITH)[s]["accuracy"] - outcomes.arm(WITHOUT)[s]["accuracy"] for s in seeds]
-        settles = min(bound[WITHOUT, "after", "settled"])
-        diverged = [s for s in seeds if outcomes.arm(WITHOUT)[s]["diverged"] or settled(outcomes, s) == 0]
+        accuracies = pairs.of(lambda one: _known(one.accuracy))
+        cost = [a - b for a, b in zip(*accuracies, strict=True)]
+        settles = min(one.after.settled for one in unnormed)
+        diverged = [s for s, one in zip(seeds, unnormed, strict=True) if one.diverged or one.after.settled == 0]
         saved = stats.reduction(fmean(free), fmean(upper))
         return Finding(
             subject="LoopedMLP 64-128-10 (tied, tanh) on digits, trained by equilibrium propagation",
@@ -110,17 +126,16 @@ class SpectralStability:
                 unlike.measurement,
                 stats.summarise("accuracy with minus without", cost, unit="pp", seeds=seeds, note="cost of the norm"),
                 *(
-                    stats.summarise(f"accuracy {arm}", outcomes.values(arm, "accuracy"), unit="%", seeds=seeds)
-                    for arm in (WITH, WITHOUT)
-                    if len(outcomes.arm(arm)) == len(seeds)
+                    stats.summarise(f"accuracy {arm}", values, unit="%", seeds=seeds)
+                    for arm, values in zip((WITH, WITHOUT), accuracies, strict=True)
                 ),
                 Measurement(name="reduction of L", value=100 * saved, unit="%", source="derived",
                             note="(attacked without - certified with) / attacked without; never above 100 %"),
             ),
-            tables=(_summary_table(bound), _seed_table(outcomes, seeds)),
-            figures=(_slopes(bound, seeds), _residuals(outcomes, seeds[0])),
+            tables=(_summary_table(pairs), _seed_table(pairs)),
+            figures=(_slopes(pairs), _residuals(pairs)),
             checks=(held.check("constrained with the norm"), unlike.check("unconstrained without"),
-                    _settling_check(bound)),
+                    _settling_check(pairs)),
             limitations=(
                 f"One architecture and task; bounds on {INPUTS} validation images per seed, in the Euclidean norm.",
                 "L > 1 does not mean that the relaxation diverges: whether it settled is reported by itself.",
@@ -130,25 +145,23 @@ class SpectralStability:
         )  # fmt: skip
 
 
-def settled(outcomes: Outcomes, seed: int) -> float:
-    """The share of inputs whose relaxation came to rest in the unconstrained network after training."""
-    return float(outcomes.arm(WITHOUT)[seed]["after"]["settled"])
-
-
-def _bounds(model: Any, x: Any, seed: int) -> dict[str, Any]:
+def _bounds(model: Any, x: Any, seed: int) -> StepBounds:
     from assay.audits.equilibrium.stability import audit_stability
 
     finding = audit_stability(model, x, limit=LIMIT, sweeps=200, seed=seed)
     numbers = {m.name: m.value for m in finding.measurements}
     residual = next((f.series[0].y for f in finding.figures if f.key == "residual-by-sweep"), ())
-    return {
-        "lower": numbers.get("attacked lower bound", float("inf")),
-        "upper": numbers.get("certified on these inputs", float("inf")),
-        "settled": (numbers.get("inputs that settle") or 0.0) / 100,
-        "rate": numbers.get("contraction rate"),
-        "verdict": str(finding.verdict),
-        "residuals": list(residual),
-    }
+    return StepBounds(
+        lower=_known(numbers.get("attacked lower bound", float("inf"))),
+        upper=_known(numbers.get("certified on these inputs", float("inf"))),
+        settled=(numbers.get("inputs that settle") or 0.0) / 100,
+        rate=numbers.get("contraction rate"),
+        residuals=tuple(residual),
+    )
+
+
+def _known(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _plant(model: Any, norm: float) -> None:
@@ -158,21 +171,27 @@ def _plant(model: Any, norm: float) -> None:
         model.loop.weight.mul_(norm / torch.linalg.matrix_norm(model.loop_weight(), ord=2))
 
 
-def _held(outcomes: Outcomes, seeds: Sequence[int]) -> Decision:
-    after = [outcomes.arm(WITH)[seed]["after"] for seed in seeds]
-    lower, upper = ([bounds[side] for bounds in after] for side in ("lower", "upper"))
-    name = "Lipschitz constant with spectral norm"
-    return stats.constrained(lower, upper, LIMIT, rounding=ROUNDING, name=name, seeds=seeds)
+def _held(records: Mapping[int, LoopTraining]) -> Decision:
+    after = [one.after for one in records.values()]
+    return stats.constrained(
+        [one.lower for one in after], [one.upper for one in after], LIMIT, rounding=ROUNDING,
+        name="Lipschitz constant with spectral norm", seeds=tuple(records),
+    )  # fmt: skip
 
 
-Bounds = Mapping[tuple[str, str, str], Sequence[Any]]
+def _arms(pairs: Pairs[LoopTraining]) -> tuple[tuple[str, tuple[LoopTraining, ...]], ...]:
+    return (WITHOUT, pairs.second), (WITH, pairs.first)
 
 
-def _summary_table(bound: Bounds) -> Table:
+def _before(one: LoopTraining) -> float:
+    return float("nan") if one.before is None else one.before.lower
+
+
+def _summary_table(pairs: Pairs[LoopTraining]) -> Table:
     rows = []
-    for arm in (WITHOUT, WITH):
-        before, after = (fmean(bound[arm, when, "lower"]) for when in ("before", "after"))
-        certified = max(bound[arm, "after", "upper"])
+    for arm, records in _arms(pairs):
+        before, after = fmean(map(_before, records)), fmean(one.after.lower for one in records)
+        certified = max(one.after.upper for one in records)
         held = "yes" if certified <= LIMIT * (1 + ROUNDING) else "no"
         rows.append((arm.capitalize(), before, after, after - before, certified, held))
     columns = ("Configuration", "L (before)", "L (after)", "change", "certified (after, largest)", "Constrained?")
@@ -180,23 +199,21 @@ def _summary_table(bound: Bounds) -> Table:
                  note="L before and after are attacked lower bounds, mean over seeds")  # fmt: skip
 
 
-def _seed_table(outcomes: Outcomes, seeds: Sequence[int]) -> Table:
+def _seed_table(pairs: Pairs[LoopTraining]) -> Table:
     rows = []
-    for seed in seeds:
-        for arm in (WITHOUT, WITH):
-            record = outcomes.arm(arm)[seed]
-            after = record["after"]
-            rows.append((seed, arm, after["lower"], after["upper"], after["rate"], 100 * after["settled"],
-                         record["accuracy"], record["diverged"] or "no"))  # fmt: skip
+    for place, seed in enumerate(pairs.seeds):
+        for arm, records in _arms(pairs):
+            one, after = records[place], records[place].after
+            rows.append((seed, arm, after.lower, after.upper, after.rate, 100 * after.settled, one.accuracy,
+                         one.diverged or "no"))  # fmt: skip
     columns = ("Seed", "Arm", "Attacked", "Certified", "Contraction rate", "Settled (%)", "Accuracy (%)", "Diverged")
     return Table(title="After training, by seed", columns=columns, rows=tuple(rows))
 
 
-def _slopes(bound: Bounds, seeds: Sequence[int]) -> Figure:
+def _slopes(pairs: Pairs[LoopTraining]) -> Figure:
     series = [
-        Series(name=f"{arm}, seed {seed}", x=(0.0, 1.0),
-               y=(bound[arm, "before", "lower"][i], bound[arm, "after", "lower"][i]))
-        for arm in (WITHOUT, WITH) for i, seed in enumerate(seeds)
+        Series(name=f"{arm}, seed {seed}", x=(0.0, 1.0), y=(_before(one), one.after.lower))
+        for arm, records in _arms(pairs) for seed, one in zip(pairs.seeds, records, strict=True)
     ]  # fmt: skip
     return Figure(
         key="lipschitz-before-after",
@@ -209,14 +226,14 @@ def _slopes(bound: Bounds, seeds: Sequence[int]) -> Figure:
     )
 
 
-def _residuals(outcomes: Outcomes, seed: int) -> Figure:
+def _residuals(pairs: Pairs[LoopTraining]) -> Figure:
     series = []
-    for arm in (WITHOUT, WITH):
-        values = outcomes.arm(arm)[seed]["after"]["residuals"]
-        series.append(Series(name=arm, x=tuple(float(i + 1) for i in range(len(values))), y=tuple(values)))
+    for arm, records in _arms(pairs):
+        values = records[0].after.residuals
+        series.append(Series(name=arm, x=tuple(float(i + 1) for i in range(len(values))), y=values))
     return Figure(
         key="residual-by-sweep",
-        question=f"Do the trained networks still come to rest? (seed {seed})",
+        question=f"Do the trained networks still come to rest? (seed {pairs.seeds[0]})",
         x_label="sweep",
         y_label="largest change of a unit, slowest input",
         y_scale="log",
@@ -224,8 +241,8 @@ def _residuals(outcomes: Outcomes, seed: int) -> Figure:
     )
 
 
-def _settling_check(bound: Bounds) -> Check:
-    shares = {arm: min(bound[arm, "after", "settled"]) for arm in (WITH, WITHOUT)}
+def _settling_check(pairs: Pairs[LoopTraining]) -> Check:
+    shares = {arm: min(one.after.settled for one in records) for arm, records in reversed(_arms(pairs))}
     told = "; ".join(f"{arm}: {share:.0%} of the inputs at the worst seed" for arm, share in shares.items())
     verdict = Verdict.PASS if shares[WITH] == 1.0 else Verdict.PARTIAL
     return Check(name="trained relaxations settle", verdict=verdict, reason=told, label="not part of the verdict")

@@ -16,6 +16,7 @@ from assay import stats
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
 from assay.results import Check, Figure, Finding, Table, Verdict
+from assay.tracks.shared.records import Record, recorded
 
 KERNELS = ("eager", "fast", "deviations", "population")
 ROUNDED = "the reference itself, rounded"
@@ -26,6 +27,22 @@ MISTAKES = (
 """The kernels of ``audits.equilibrium.kernel_subjects.planted``, by name; a test keeps the two lists equal."""
 CONTROL = "control: "
 SWEEPS, BETA = (30, 10), 0.2
+
+
+class KernelAgreement(Record):
+    """One kernel at one seed: its worst error as a share of what rounding allows, and the audit's own pictures."""
+
+    share: float | None
+    compared: int
+    verdict: Verdict
+    reason: str
+    strong: bool
+    """Whether every comparison could have failed."""
+    numbers: dict[str, float | None]
+    tables: tuple[Table, ...]
+    figure: Figure
+
+
 CLAIM = "Every kernel matches the NumPy reference to within numerical tolerance, states and gradients."
 
 
@@ -64,20 +81,21 @@ class GoldenReference:
         from assay.audits.equilibrium.kernel_subjects import planted, rounded
 
         kernels = {**KNOWN, ROUNDED: rounded, **planted()}
-        sweeps = (6, 3) if trials[0].budget == "smoke" else SWEEPS
+        sweeps = (4, 2) if trials[0].budget == "smoke" else SWEEPS
         asked = problems(seed=trials[0].seed, sweeps=sweeps, beta=BETA)
-        return [_record(kernels[trial.arm.removeprefix(CONTROL)], trial.seed, sweeps, asked) for trial in trials]
+        chosen = [(kernels[trial.arm.removeprefix(CONTROL)], trial.seed) for trial in trials]
+        return [_compared(kernel, seed, sweeps, asked).stored() for kernel, seed in chosen]
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if no error of any kernel at any seed exceeds what rounding allows."""
-        arms = {kernel: dict(sorted(outcomes.arm(kernel).items())) for kernel in KERNELS}
+        arms = {kernel: recorded(outcomes, kernel, KernelAgreement) for kernel in KERNELS}
         labelled = [(f"{kernel}, seed {s}", r) for kernel, records in arms.items() for s, r in records.items()]
         if not labelled:
             return Finding(subject="", claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason="no kernel was compared")
-        shares = [_number(record["share"]) for _, record in labelled]
+        shares = [_number(record.share) for _, record in labelled]
         name = "largest error / allowed by rounding"
         decision = stats.numeric_match(shares, 1.0, labels=[label for label, _ in labelled], name=name)
-        compared = sum(int(record["compared"]) for _, record in labelled)
+        compared = sum(record.compared for _, record in labelled)
         missing = [kernel for kernel, records in arms.items() if not records]
         first = next(iter(next(records for records in arms.values() if records).values()))
         return Finding(
@@ -90,8 +108,8 @@ class GoldenReference:
             score=decision.score,
             headline=name,
             measurements=(decision.measurement,),
-            tables=(_by_kernel(arms), *(Table.model_validate(table) for table in first["tables"])),
-            figures=(Figure.model_validate(first["figure"]),),
+            tables=(_by_kernel(arms), *first.tables),
+            figures=(first.figure,),
             checks=(decision.check("agreement"), _strong(labelled)),
             limitations=(
                 "Networks of 16 units a layer; the tables show the first seed of the first kernel.",
@@ -102,39 +120,38 @@ class GoldenReference:
         )
 
 
-def _record(kernel: Any, seed: int, sweeps: tuple[int, int], asked: Any) -> Mapping[str, Any]:
-    from assay.audits.equilibrium.kernel import audit_kernel
+def _compared(kernel: Any, seed: int, sweeps: tuple[int, int], asked: Any) -> KernelAgreement:
+    from assay.audits.equilibrium.kernel import STRENGTH, audit_kernel
 
     finding = audit_kernel(kernel, seed=seed, sweeps=sweeps, beta=BETA, asked=asked, controls=False)
     deciding = finding.measurement(finding.headline or "")
-    return {
-        "share": deciding.value,
-        "compared": deciding.n,
-        "verdict": str(finding.verdict),
-        "reason": finding.reason,
-        "strong": finding.checks[1].verdict is Verdict.PASS,
-        "numbers": {m.name: m.value for m in finding.measurements if m is not deciding},
-        "tables": [table.model_dump() for table in finding.tables[:2]],
-        "figure": finding.figures[0].model_dump(),
-    }
+    return KernelAgreement(
+        share=deciding.value,
+        compared=deciding.n,
+        verdict=finding.verdict,
+        reason=finding.reason,
+        strong=next(check for check in finding.checks if check.name == STRENGTH).verdict is Verdict.PASS,
+        numbers={m.name: m.value for m in finding.measurements if m is not deciding},
+        tables=finding.tables[:2],
+        figure=finding.figures[0],
+    )
 
 
-def _by_kernel(arms: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
-    rows = []
+def _by_kernel(arms: Mapping[str, Mapping[int, KernelAgreement]]) -> Table:
+    rows: list[tuple[Any, ...]] = []
     for kernel, records in arms.items():
         for seed, record in records.items():
-            numbers = record["numbers"]
             rows.append(
                 (
                     kernel,
                     seed,
                     *(
-                        _number(numbers[f"largest {what} error, {precision}"])
+                        _number(record.numbers[f"largest {what} error, {precision}"])
                         for precision in ("float32", "float64")
                         for what in ("state", "gradient")
                     ),
-                    _number(record["share"]),
-                    record["compared"],
+                    _number(record.share),
+                    record.compared,
                 )
             )
     columns = ("Kernel", "Seed", "States, float32", "Gradients, float32", "States, float64", "Gradients, float64",
@@ -142,13 +159,12 @@ def _by_kernel(arms: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
     return Table(title="Largest differences from the reference, by kernel and seed", columns=columns, rows=tuple(rows))
 
 
-def _strong(labelled: Sequence[tuple[str, Mapping[str, Any]]]) -> Check:
-    weak = [label for label, record in labelled if not record["strong"]]
+def _strong(labelled: Sequence[tuple[str, KernelAgreement]]) -> Check:
+    weak = [label for label, record in labelled if not record.strong]
     reason = f"a tolerance was as large as what it judged: {', '.join(weak)}" if weak else "in every audit"
     verdict = Verdict.PARTIAL if weak else Verdict.PASS
     return Check(name="every comparison could have failed", verdict=verdict, reason=reason, label="context")
 
 
-def _number(value: Any) -> float:
-    """A number from a record, where infinity is kept as text."""
-    return float("nan") if value is None else float(value)
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -16,9 +16,21 @@ from assay.registry import track
 from assay.results import Check, Control, Figure, Finding, Measurement, Region, Table, Verdict
 from assay.seeding import numpy_generator
 from assay.tracks.honesty.faults import PLANTED, Planted
+from assay.tracks.shared.records import Record, recorded
 
+Arms = Mapping[str, Mapping[int, "Told"]]
 FAULT, TWIN, SUBJECT = "fault", "twin", "subject"
 CLAIM = "The framework tells truth from error: planted faults are caught, their healthy twins pass."
+
+
+class Told(Record):
+    """What the library said of one planted subject, and whether that is what it is."""
+
+    verdict: str
+    reason: str
+    habit_accepts: bool
+    told: bool
+    accepted: bool
 
 
 @track(
@@ -47,28 +59,30 @@ class Honesty:
         planted = next(candidate for candidate in PLANTED if candidate.name == name)
         # One stream for both sides: a fault and its twin differ in the fault alone wherever the draws agree.
         judgement = planted.run(numpy_generator(trial.seed, "honesty", name), side == FAULT)
-        return {
-            "verdict": judgement.verdict,
-            "reason": judgement.reason,
-            "habit_accepts": judgement.habit_accepts,
-            "told": (told := planted.told(judgement, faulty=side == FAULT)),
-            "accepted": told is not (side == FAULT),
-        }
+        told = planted.told(judgement, faulty=side == FAULT)
+        return Told(
+            verdict=judgement.verdict,
+            reason=judgement.reason,
+            habit_accepts=judgement.habit_accepts,
+            told=told,
+            accepted=told is not (side == FAULT),
+        ).stored()
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether the library accepts the planted subject at every seed; a fault is rejected for the right reason."""
-        records = list(outcomes.arm(SUBJECT).values())
-        accepted = [bool(record["accepted"]) for record in records]
+        records = recorded(outcomes, SUBJECT, Told).values()
+        accepted = [record.accepted for record in records]
         verdict = Verdict.PASS if all(accepted) else Verdict.INCONCLUSIVE if any(accepted) else Verdict.FAIL
-        said = ", ".join(sorted({str(record["verdict"]) for record in records}))
+        said = ", ".join(sorted({record.verdict for record in records}))
         return Check(name=SUBJECT, verdict=verdict, reason=f"{said} ({sum(accepted)} of {len(accepted)} accepted)")
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if every fault was caught and every twin accepted, at every seed."""
-        controls = tuple(_control(planted, side, outcomes) for planted in PLANTED for side in (FAULT, TWIN))
+        arms = {arm: recorded(outcomes, arm, Told) for arm in self.arms}
+        controls = tuple(_control(planted, side, arms) for planted in PLANTED for side in (FAULT, TWIN))
         caught, accepted = stats.sensitivity(controls), stats.specificity(controls)
-        records = [record for arm in self.arms for record in outcomes.arm(arm).values()]
-        wrong = sum(not record["told"] for record in records)
+        records = [record for found in arms.values() for record in found.values()]
+        wrong = sum(not record.told for record in records)
         unfinished = [control.name for control in controls if control.observed == "no result"]
         mistaken = [control.name for control in controls if not control.separated]
         verdict = Verdict.FAIL if wrong else Verdict.INCONCLUSIVE if mistaken or not records else Verdict.PASS
@@ -95,8 +109,8 @@ class Honesty:
                 caught,
                 accepted,
             ),
-            tables=(_table(outcomes),),
-            figures=(_figure(outcomes),),
+            tables=(_table(arms),),
+            figures=(_figure(arms),),
             varied=("planted data",),
             limitations=(
                 f"{len(PLANTED)} kinds of fault are planted. Even if they were a random sample of all faults, up to "
@@ -107,30 +121,29 @@ class Honesty:
         )
 
 
-def _control(planted: Planted, side: str, outcomes: Outcomes) -> Control:
-    records = outcomes.arm(f"{side}: {planted.name}").values()
-    verdicts = sorted({str(record["verdict"]) for record in records})
+def _control(planted: Planted, side: str, arms: Arms) -> Control:
+    records = arms[f"{side}: {planted.name}"].values()
+    verdicts = sorted({record.verdict for record in records})
     return Control(
         name=f"{side}: {planted.name}",
         kind="known-bad" if side == FAULT else "known-good",
         expected=str(planted.caught_as) if side == FAULT else "PASS",
         observed=", ".join(verdicts) or "no result",
-        separated=bool(records) and all(record["told"] for record in records),
+        separated=bool(records) and all(record.told for record in records),
     )
 
 
-def _table(outcomes: Outcomes) -> Table:
+def _table(arms: Arms) -> Table:
     rows = []
     for planted in PLANTED:
-        fault = next(iter(outcomes.arm(f"{FAULT}: {planted.name}").values()), {})
-        twin = next(iter(outcomes.arm(f"{TWIN}: {planted.name}").values()), {})
+        fault, twin = (next(iter(arms[f"{side}: {planted.name}"].values()), None) for side in (FAULT, TWIN))
         rows.append(
             (
                 planted.name,
                 planted.habit,
-                fault.get("verdict", "no result"),
-                fault.get("reason", ""),
-                twin.get("verdict", "no result"),
+                fault.verdict if fault else "no result",
+                fault.reason if fault else "",
+                twin.verdict if twin else "no result",
             )
         )
     return Table(
@@ -141,9 +154,9 @@ def _table(outcomes: Outcomes) -> Table:
     )
 
 
-def _figure(outcomes: Outcomes) -> Figure:
+def _figure(arms: Arms) -> Figure:
     def share(arm: str) -> float:
-        told = [bool(record["told"]) for record in outcomes.arm(arm).values()]
+        told = [record.told for record in arms[arm].values()]
         return sum(told) / len(told) if told else 0.0
 
     return Figure(

@@ -19,6 +19,7 @@ from assay.registry import track
 from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Table, Verdict
 from assay.stats import Decision
 from assay.stats.intervals import deviation
+from assay.tracks.shared.records import Record, paired, recorded
 
 EQPROP, BACKPROP, FLOORS = "eqprop", "backprop", "floors"
 TWIN = "control: backprop in another order"
@@ -37,6 +38,31 @@ CONTROL_EPOCHS = 10
 CONTROL_SEEDS = 3
 """The fewest on which parity can be rejected: fewer would be INCONCLUSIVE whatever the control does."""
 CLAIM = "EqProp reaches the accuracy of backprop on digits (gap within 1 percentage point)."
+
+
+class TunedRate(Record):
+    """The better of the rates an arm tried at one seed, its test accuracy (%) and which items it got right."""
+
+    rate: float
+    validation: float
+    accuracy: float
+    history: tuple[float, ...]
+    tried: dict[str, float]
+    """Validation accuracy (%) at each rate."""
+    diverged: str | None = None
+    residual: float | None = None
+    correct: str | None = None
+    items: int | None = None
+    test_set: str | None = None
+    test_items: str | None = None
+
+
+class FloorsReached(Record):
+    """Accuracies (%) that need no learning of a body."""
+
+    chance: float
+    majority: float
+    logistic: float
 
 
 @track(
@@ -69,7 +95,7 @@ class Parity:
 
         if trial.arm == FLOORS:
             floors = digits(seed=trial.seed).floors().as_record()
-            return {name: 100 * value for name, value in floors.items() if name != "logistic_items"}
+            return FloorsReached(**{name: 100 * floors[name] for name in FloorsReached.model_fields}).stored()
         return self.measure_together([trial])[0]
 
     def measure_together(self, trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
@@ -84,18 +110,20 @@ class Parity:
         by_rate = [_trained(trials, tasks, rate) for rate in rates]
         records: list[Mapping[str, Any]] = []
         for tried in zip(*by_rate, strict=True):
-            best = max(tried, key=lambda record: (record["validation"], -record["rate"]))
-            records.append({**best, "tried": {str(record["rate"]): record["validation"] for record in tried}})
+            best = max(tried, key=lambda record: (record.validation, -record.rate))
+            by_name = {str(record.rate): record.validation for record in tried}
+            records.append(best.model_copy(update={"tried": by_name}).stored())
         return records
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the 90 % interval of the paired gap lies within one point and both arms are above their floors."""
-        seeds, ours, theirs = outcomes.paired(EQPROP, BACKPROP, "accuracy")
-        floors = outcomes.arm(FLOORS)
+        pairs = paired(outcomes, EQPROP, BACKPROP, TunedRate)
+        seeds, (ours, theirs) = pairs.seeds, pairs.of(lambda record: record.accuracy)
+        floors = recorded(outcomes, FLOORS, FloorsReached)
         if not seeds or not floors:
             reason = "no seed finished in both arms with its floors"
             return Finding(subject="", claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason=reason)
-        majority = max(record["majority"] for record in floors.values()) / 100
+        majority = max(record.majority for record in floors.values()) / 100
         guard = stats.above_chance(
             {EQPROP: ours, BACKPROP: theirs}, items=TEST_ITEMS, chance=1 / CLASSES, majority=majority, scale=100
         )
@@ -106,7 +134,7 @@ class Parity:
         reached = (level.value or 0.0) >= TARGET
         verdict = decision.verdict if reached or not decision.passed else Verdict.PARTIAL
         worst = min(range(len(seeds)), key=ours.__getitem__)
-        linear = fmean(outcomes.values(FLOORS, "logistic"))
+        linear = fmean(record.logistic for record in floors.values())
         return Finding(
             subject="EnergyMLP 64-128-128-10, gamma 0.25, on digits",
             claim=CLAIM,
@@ -116,8 +144,14 @@ class Parity:
             f"{fmean(ours) - fmean(theirs):+.2f} pp; worst EqProp seed {seeds[worst]} with {ours[worst]:.2f} %.",
             score=decision.score,
             headline=decision.measurement.name,
-            measurements=(decision.measurement, level, *_measurements(theirs, seeds, outcomes, decision)),
-            tables=(_table(seeds, ours, theirs, outcomes), _tuning_table(outcomes)),
+            measurements=(
+                decision.measurement,
+                level,
+                stats.summarise("accuracy of backprop", theirs, unit="%", seeds=seeds),
+                *_floors(outcomes, floors),
+                *_within_reach(decision, len(seeds)),
+            ),
+            tables=(_table(seeds, ours, theirs, floors), _tuning_table(outcomes)),
             figures=(_slopes(seeds, ours, theirs, linear), _learning(outcomes, seeds[0])),
             checks=(*decision.checks, *_level_checks(ours, linear, reached, level), decision.check("parity")),
             limitations=(
@@ -134,7 +168,8 @@ class Parity:
 
 def _unrest(outcomes: Outcomes) -> tuple[str, ...]:
     """How far from rest the relaxations ended; nothing if they rested."""
-    residuals = [record["residual"] for record in outcomes.arm(EQPROP).values() if record.get("residual") is not None]
+    found = [record.residual for record in recorded(outcomes, EQPROP, TunedRate).values()]
+    residuals = [residual for residual in found if residual is not None]
     if not residuals or max(residuals) < AT_REST:
         return ()
     return (
@@ -150,7 +185,7 @@ def _epochs(trial: Trial) -> int:
     return CONTROL_EPOCHS if trial.arm in (SHUFFLED, FLIPPED) else EPOCHS
 
 
-def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list[dict[str, Any]]:
+def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list[TunedRate]:
     """One training a trial; the test part is replaced while choosing is still going on, and looked at by name only."""
     from assay.learning import evaluate, train_many
     from assay.learning.answers import answered
@@ -183,15 +218,16 @@ def _trained(trials: Sequence[Trial], tasks: Sequence[Any], rate: float) -> list
         input_noise=NOISE,
     )
     return [
-        {
-            "rate": rate,
-            "validation": 100 * result.validation_accuracy,
-            "accuracy": 100 * evaluate(model, task.test).accuracy,
+        TunedRate(
+            rate=rate,
+            validation=100 * result.validation_accuracy,
+            tried={},
+            accuracy=100 * evaluate(model, task.test).accuracy,
+            history=tuple(100 * epoch.validation_accuracy for epoch in result.history),
+            diverged=result.diverged,
+            residual=result.history[-1].residual if result.history else None,
             **answered(model, task.test),
-            "history": [100 * epoch.validation_accuracy for epoch in result.history],
-            "diverged": result.diverged,
-            "residual": result.history[-1].residual if result.history else None,
-        }
+        )
         for model, task, result in zip(models, tasks, results, strict=True)
     ]
 
@@ -210,21 +246,22 @@ def _parity(
     )  # fmt: skip
 
 
-def _measurements(
-    theirs: Sequence[float], seeds: Sequence[int], outcomes: Outcomes, decision: Decision
-) -> tuple[Measurement, ...]:
-    floors = [
-        stats.summarise(name, outcomes.values(FLOORS, key), unit="%", seeds=sorted(outcomes.arm(FLOORS)))
-        for name, key in (("largest class", "majority"), ("linear model", "logistic"))
-    ]
-    frozen = sorted(outcomes.arm(FROZEN))
+def _floors(outcomes: Outcomes, floors: Mapping[int, FloorsReached]) -> list[Measurement]:
+    majority, linear = zip(*((record.majority, record.logistic) for record in floors.values()), strict=True)
+    found = [stats.summarise("largest class", majority, unit="%", seeds=tuple(floors)),
+             stats.summarise("linear model", linear, unit="%", seeds=tuple(floors))]  # fmt: skip
+    frozen = {seed: record.accuracy for seed, record in recorded(outcomes, FROZEN, TunedRate).items()}
     if frozen:
-        floors.append(stats.summarise("frozen body", outcomes.values(FROZEN, "accuracy"), unit="%", seeds=frozen))
-    if decision.minimal_margin is not None:
-        note = f"{len(seeds)} seeds with this spread would confirm it with 80 % power at a true gap of 0"
-        floors.append(Measurement(name="smallest margin within reach", value=decision.minimal_margin, unit="pp",
-                                  source="derived", note=note))  # fmt: skip
-    return (stats.summarise("accuracy of backprop", theirs, unit="%", seeds=seeds), *floors)
+        found.append(stats.summarise("frozen body", tuple(frozen.values()), unit="%", seeds=tuple(frozen)))
+    return found
+
+
+def _within_reach(decision: Decision, seeds: int) -> list[Measurement]:
+    if decision.minimal_margin is None:
+        return []
+    note = f"{seeds} seeds with this spread would confirm it with 80 % power at a true gap of 0"
+    return [Measurement(name="smallest margin within reach", value=decision.minimal_margin, unit="pp",
+                        source="derived", note=note)]  # fmt: skip
 
 
 def _level_checks(ours: Sequence[float], linear: float, reached: bool, level: Measurement) -> tuple[Check, ...]:
@@ -237,15 +274,15 @@ def _level_checks(ours: Sequence[float], linear: float, reached: bool, level: Me
     )  # fmt: skip
 
 
-def _table(seeds: Sequence[int], ours: Sequence[float], theirs: Sequence[float], outcomes: Outcomes) -> Table:
-    linear = outcomes.arm(FLOORS)
+def _table(
+    seeds: Sequence[int], ours: Sequence[float], theirs: Sequence[float], floors: Mapping[int, FloorsReached]
+) -> Table:
     rows: list[tuple[Any, ...]] = [
-        (str(seed), a, b, a - b, linear[seed]["logistic"] if seed in linear else None)
+        (str(seed), a, b, a - b, floors[seed].logistic if seed in floors else None)
         for seed, a, b in zip(seeds, ours, theirs, strict=True)
     ]
-    rows.append(
-        ("mean", fmean(ours), fmean(theirs), fmean(ours) - fmean(theirs), fmean(outcomes.values(FLOORS, "logistic")))
-    )
+    linear = fmean(record.logistic for record in floors.values())
+    rows.append(("mean", fmean(ours), fmean(theirs), fmean(ours) - fmean(theirs), linear))
     return Table(
         title="Test accuracy by seed (%)",
         columns=("Seed", "EqProp", "Backprop", "Gap (pp)", "Linear floor"),
@@ -257,8 +294,8 @@ def _table(seeds: Sequence[int], ours: Sequence[float], theirs: Sequence[float],
 def _tuning_table(outcomes: Outcomes) -> Table:
     rows = []
     for arm in (EQPROP, BACKPROP):
-        for seed, record in sorted(outcomes.arm(arm).items()):
-            rows.append((arm, seed, *(record["tried"].get(str(rate)) for rate in LEARNING_RATES), record["rate"]))
+        for seed, record in recorded(outcomes, arm, TunedRate).items():
+            rows.append((arm, seed, *(record.tried.get(str(rate)) for rate in LEARNING_RATES), record.rate))
     columns = ("Arm", "Seed", *(f"validation at {rate:g} (%)" for rate in LEARNING_RATES), "chosen rate")
     return Table(title="What was chosen on validation", columns=columns, rows=tuple(rows))
 
@@ -280,9 +317,9 @@ def _slopes(seeds: Sequence[int], ours: Sequence[float], theirs: Sequence[float]
 def _learning(outcomes: Outcomes, seed: int) -> Figure:
     series = []
     for arm in (EQPROP, BACKPROP, *BAD):
-        if seed in outcomes.arm(arm):
-            history = outcomes.arm(arm)[seed]["history"]
-            series.append(Series(name=arm, x=tuple(float(i + 1) for i in range(len(history))), y=tuple(history)))
+        if found := recorded(outcomes, arm, TunedRate).get(seed):
+            epochs = tuple(float(epoch) for epoch, _ in enumerate(found.history, 1))
+            series.append(Series(name=arm, x=epochs, y=found.history))
     return Figure(
         key="learning-curves",
         question=f"How do the arms and the broken learners learn? (seed {seed})",

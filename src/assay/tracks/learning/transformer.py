@@ -33,6 +33,8 @@ from assay.tracks.learning.transformer_reporting import (
     REVERSAL,
     STRONG,
     SUCCESS_RATE,
+    Sequences,
+    Unrolled,
     accuracy_figure,
     gradient_figure,
     judged,
@@ -41,6 +43,8 @@ from assay.tracks.learning.transformer_reporting import (
     summary,
     table,
 )
+from assay.tracks.shared import recipe
+from assay.tracks.shared.records import recorded
 
 LENGTH, VOCABULARY, TEST = 8, 10, 10_000
 TRAIN, EPOCHS = 19_200, 1
@@ -97,7 +101,7 @@ class Transformer:
         rule = _rule(trial.arm)
         batch = task.validation.x[:ROWS], task.validation.y[:ROWS]
         look = partial(through_time, partial(_rule, trial.arm), model, *batch, beta=_beta(trial.arm))
-        before, graph = _agreement(model, rule, *batch), look()
+        before, graph = recipe.rest(model, rule, *batch), look()
         epochs = 2 * EPOCHS if trial.arm == MIRROR else EPOCHS
         result = train(
             model,
@@ -110,16 +114,17 @@ class Transformer:
             warmup=WARMUP,
         )
         tokens, sequences = _fresh(model, task.test)
-        return {
-            "tested": len(task.test),
-            "accuracy": 100 * tokens,
-            "sequences": 100 * sequences,
-            "before": before,
-            "after": _agreement(model, rule, *batch),
-            "graph": asdict(graph if trial.budget == "smoke" else graph.also(look())),  # it decides nothing: one look
-            "diverged": result.diverged,
-            "loss": result.final_loss,
-        }
+        # A smoke run decides nothing: one look is enough.
+        return Sequences(
+            tested=len(task.test),
+            accuracy=100 * tokens,
+            sequences=100 * sequences,
+            before=before,
+            after=recipe.rest(model, rule, *batch),
+            graph=Unrolled(**asdict(graph if trial.budget == "smoke" else graph.also(look()))),
+            diverged=result.diverged,
+            loss=result.final_loss,
+        ).stored()
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether every seed of the reversal succeeds by both criteria."""
@@ -127,15 +132,17 @@ class Transformer:
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if the exact lower bound of the success rate reaches 70 %."""
-        records = dict(sorted(outcomes.arm(REVERSAL).items()))
+        records = recorded(outcomes, REVERSAL, Sequences)
         if not records:
             return Finding(subject="", claim=CLAIM, verdict=Verdict.INCONCLUSIVE, reason="no seed finished")
         seeds = tuple(records)
+        unrest = [max(moment.residual for moment in found) for found in
+                  zip(*((r.before, r.after) for r in records.values()), strict=True)]  # fmt: skip
         good = [seed for seed in seeds if succeeds(records[seed])]
         decision = stats.solves(len(good), len(seeds), SUCCESS_RATE)
-        accuracy = [records[seed]["accuracy"] for seed in seeds]
-        tested = int(records[seeds[0]]["tested"])
-        worst = min(seeds, key=lambda seed: records[seed]["sequences"])
+        accuracy = [records[seed].accuracy for seed in seeds]
+        tested = records[seeds[0]].tested
+        worst = min(seeds, key=lambda seed: records[seed].sequences)
         measurement = decision.measurement.model_copy(
             update={"values": tuple(float(seed in good) for seed in seeds), "seeds": seeds}
         )
@@ -145,19 +152,17 @@ class Transformer:
             verdict=decision.verdict,
             reason=decision.reason + _missing(decision.verdict, len(seeds)),
             key_finding=f"{fmean(accuracy):.2f} % of the tokens of {tested:,} fresh sequences (worst seed {worst}: "
-            f"{records[worst]['sequences']:.2f} % of the sequences without an error); equilibrium attention routes "
+            f"{records[worst].sequences:.2f} % of the sequences without an error); equilibrium attention routes "
             "position i to L - 1 - i, and before training the contrast is the gradient to a cosine of "
-            f"{min(r['before']['cosine'] for r in records.values()):.4f} or better.",
+            f"{min(r.before.cosine for r in records.values()):.4f} or better.",
             score=decision.score,
             headline=decision.measurement.name,
             measurements=(
                 measurement,
                 stats.summarise("token accuracy", accuracy, unit="%", seeds=seeds, note=f"{tested:,} fresh sequences"),
-                stats.summarise("whole sequences", [r["sequences"] for r in records.values()], unit="%", seeds=seeds),
-                *(
-                    stats.summarise(f"gradient {key} before", [r["before"][key] for r in records.values()], seeds=seeds)
-                    for key in ("error", "cosine")
-                ),
+                stats.summarise("whole sequences", [r.sequences for r in records.values()], unit="%", seeds=seeds),
+                stats.summarise("gradient error before", [r.before.error for r in records.values()], seeds=seeds),
+                stats.summarise("gradient cosine before", [r.before.cosine for r in records.values()], seeds=seeds),
                 *_mirror_measurements(outcomes),
             ),
             tables=(summary(outcomes), table(outcomes)),
@@ -167,7 +172,7 @@ class Transformer:
                 "Keys and values are clamped to the input: attention from state to state is not covered.",
                 "Automatic differentiation is used at fixed states only; no graph goes through the relaxation.",
                 f"Relaxations are cut short after {SWEEPS[0]} and {SWEEPS[1]} sweeps; their last sweep still moves a "
-                f"unit by up to {_largest(records, 'before'):.1g} before training and {_largest(records, 'after'):.1g} "
+                f"unit by up to {unrest[0]:.1g} before training and {unrest[1]:.1g} "
                 "after it, and the table shows what that costs the gradient.",
                 *strong_feedback(outcomes),
                 f"{len(seeds)} seeds do not exclude a failure rate of "
@@ -216,20 +221,6 @@ class Disguised:
         return loss
 
 
-def _agreement(model: Any, rule: Any, x: Any, y: Any) -> dict[str, Any]:
-    from assay.audits.equilibrium.agreement import estimate, whole_cosine, whole_error
-    from assay.audits.equilibrium.true_gradient import true_gradient
-
-    truth = true_gradient(model, x, y)
-    found = estimate(rule, model, x, y)
-    return {
-        "error": whole_error(found.gradients, truth),
-        "cosine": whole_cosine(found.gradients, truth) or 0.0,
-        "trusted": truth.trusted,
-        "residual": found.residual,
-    }
-
-
 def _fresh(model: Any, split: Any) -> tuple[float, float]:
     """The share of tokens, and of whole sequences, that come out right."""
     import torch
@@ -246,7 +237,7 @@ def _readout(model: Any) -> Any:
 
 
 def _mirror_checks(outcomes: Outcomes) -> tuple[Check, ...]:
-    records = outcomes.arm(MIRROR)
+    records = recorded(outcomes, MIRROR, Sequences)
     if not records:
         reason = "the harder task runs at the standard budget: assay verify 14 --budget standard"
         return (Check(name="mirror sum", verdict=Verdict.STUB, reason=reason, label="not part of the verdict"),)
@@ -256,15 +247,11 @@ def _mirror_checks(outcomes: Outcomes) -> tuple[Check, ...]:
 
 
 def _mirror_measurements(outcomes: Outcomes) -> tuple[Measurement, ...]:
-    records = dict(sorted(outcomes.arm(MIRROR).items()))
+    records = recorded(outcomes, MIRROR, Sequences)
     if not records:
         return ()
-    values = [record["accuracy"] for record in records.values()]
+    values = [record.accuracy for record in records.values()]
     return (stats.summarise("mirror sum token accuracy", values, unit="%", seeds=tuple(records)),)
-
-
-def _largest(records: Mapping[int, Mapping[str, Any]], when: str) -> float:
-    return max(float(record[when]["residual"]) for record in records.values())
 
 
 def _missing(verdict: Verdict, n: int) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from typing import Any
 
 from assay import stats
 from assay.protocols import Outcomes
 from assay.results import Check, Figure, Reference, Series, Table, Verdict
+from assay.tracks.shared.recipe import Rest
+from assay.tracks.shared.records import Record, recorded
 
 REVERSAL, MIRROR = "reversal", "mirror sum"
 OTHER = "control: one-sided EP"
@@ -23,40 +23,66 @@ SOLVED = 0.99
 AGREES = 0.05
 
 
-def succeeds(record: Mapping[str, Any]) -> bool:
-    """All criteria: the task is solved, by the gradient of its loss, and not through the relaxation."""
-    return not missed(record)
+class Unrolled(Record):
+    """Signs of differentiation through the relaxation: the numbers of ``through_time.ThroughTime``."""
+
+    growth: float
+    saved: float
+    response: float
+
+    @property
+    def found(self) -> str | None:
+        """Why this is backprop through the relaxation, or None."""
+        from assay.audits.equilibrium.through_time import ThroughTime
+
+        return ThroughTime(self.growth, self.saved, self.response).found
 
 
-def missed(record: Mapping[str, Any]) -> list[str]:
-    """The criteria a training does not meet, in words."""
-    from assay.audits.equilibrium.through_time import ThroughTime
+class Sequences(Record):
+    """One training: what it gets right of fresh sequences, in percent, and whether its gradient was the loss's own."""
 
-    found = [] if solves(record) else ["does not solve"]
-    found += [f"not the gradient {when} training" for when in ("before", "after") if not agrees(record[when])]
-    graph = ThroughTime(**record["graph"]).found
-    return [*found, graph] if graph else found
+    tested: int
+    accuracy: float
+    sequences: float
+    before: Rest
+    after: Rest
+    graph: Unrolled
+    diverged: str | None
+    loss: float
+
+    @property
+    def solves(self) -> bool:
+        """At least 99 % of fresh sequences without an error."""
+        return self.sequences >= 100 * SOLVED
+
+    @property
+    def missed(self) -> list[str]:
+        """The criteria the training does not meet, in words: task, gradient, no backprop through the relaxation."""
+        found = [] if self.solves else ["does not solve"]
+        moments = {"before": self.before, "after": self.after}
+        found += [f"not the gradient {when} training" for when, rest in moments.items() if not agrees(rest)]
+        return [*found, graph] if (graph := self.graph.found) else found
 
 
-def solves(record: Mapping[str, Any]) -> bool:
-    """At least 99 % of fresh sequences without an error."""
-    return bool(record["sequences"] >= 100 * SOLVED)
+def succeeds(record: Sequences) -> bool:
+    """Whether a training meets all criteria."""
+    return not record.missed
 
 
-def agrees(gradient: Mapping[str, Any]) -> bool:
+def agrees(gradient: Rest) -> bool:
     """The estimated gradient is the true one: 5 % of its norm, where its truth is confirmed."""
-    return bool(gradient["trusted"] and gradient["error"] <= AGREES)
+    return gradient.trusted and gradient.error <= AGREES
 
 
 def judged(outcomes: Outcomes) -> Check:
     """Whether every training on reversal succeeds; which criteria it missed is in the reason."""
     told, good = [], True
-    for record in outcomes.arm(REVERSAL).values():
-        wrong, before, after = missed(record), record["before"], record["after"]
+    for record in recorded(outcomes, REVERSAL, Sequences).values():
+        wrong = record.missed
         good = good and not wrong
         told.append(
-            f"{' and '.join(wrong) or 'success'}: {record['sequences']:.2f} % of the sequences, gradient error "
-            f"{before['error']:.2g} before, {after['error']:.2g} after"
+            f"{' and '.join(wrong) or 'success'}: {record.sequences:.2f} % of the sequences, gradient error "
+            f"{record.before.error:.2g} before, {record.after.error:.2g} after"
         )
     verdict = Verdict.PASS if told and good else Verdict.FAIL
     return Check(name="succeeds", verdict=verdict, reason="; ".join(told))
@@ -65,18 +91,18 @@ def judged(outcomes: Outcomes) -> Check:
 def strong_feedback(outcomes: Outcomes) -> tuple[str, ...]:
     """What gamma = 1 did, in plain words."""
     return tuple(
-        f"gamma = 1 was expected to fail at the task and {'does not' if solves(record) else 'does'}: "
-        f"{record['sequences']:.2f} % of the sequences come out right; it fails the true-EP criterion, its contrast "
-        f"being {record['before']['error']:.0%} of the gradient's norm away from the gradient."
-        for record in outcomes.arm(STRONG).values()
-        if not agrees(record["before"])
+        f"gamma = 1 was expected to fail at the task and {'does not' if record.solves else 'does'}: "
+        f"{record.sequences:.2f} % of the sequences come out right; it fails the true-EP criterion, its contrast "
+        f"being {record.before.error:.0%} of the gradient's norm away from the gradient."
+        for record in recorded(outcomes, STRONG, Sequences).values()
+        if not agrees(record.before)
     )
 
 
 def summary(outcomes: Outcomes) -> Table:
     rows = []
     for arm in (REVERSAL, MIRROR):
-        values = outcomes.values(arm, "accuracy")
+        values = [record.accuracy for record in recorded(outcomes, arm, Sequences).values()]
         if values:
             measured = stats.summarise(arm, values)
             spread = None if len(values) < 2 else statistics.stdev(values)
@@ -88,10 +114,10 @@ def summary(outcomes: Outcomes) -> Table:
 def table(outcomes: Outcomes) -> Table:
     rows = []
     for arm in ARMS:
-        for seed, record in sorted(outcomes.arm(arm).items()):
-            before, after = record["before"], record["after"]
-            rows.append((arm, seed, record["accuracy"], record["sequences"], before["error"], before["cosine"],
-                         before["residual"], after["error"], after["cosine"], after["residual"],
+        for seed, record in recorded(outcomes, arm, Sequences).items():
+            before, after = record.before, record.after
+            rows.append((arm, seed, record.accuracy, record.sequences, before.error, before.cosine,
+                         before.residual, after.error, after.cosine, after.residual,
                          "yes" if succeeds(record) else "no"))  # fmt: skip
     columns = ("Arm", "Seed", "Tokens (%)", "Sequences (%)", "Gradient error before", "Cosine before",
                "Residual before", "Gradient error after", "Cosine after", "Residual after", "Success")  # fmt: skip
@@ -103,7 +129,7 @@ def accuracy_figure(outcomes: Outcomes) -> Figure:
     arms = [arm for arm in ARMS if outcomes.arm(arm)]
     series = []
     for place, arm in enumerate(arms):
-        values = outcomes.values(arm, "sequences")
+        values = tuple(record.sequences for record in recorded(outcomes, arm, Sequences).values())
         series.append(Series(name=arm, x=(float(place),) * len(values), y=values, style="dots"))
     return Figure(
         key="accuracy-by-arm", question="Which models get whole sequences right?", y_label="without an error (%)",
@@ -115,7 +141,7 @@ def gradient_figure(outcomes: Outcomes) -> Figure:
     arms = [arm for arm in ARMS if outcomes.arm(arm)]
     series = []
     for place, arm in enumerate(arms):
-        values = tuple(max(float(r["before"]["error"]), 1e-6) for r in outcomes.arm(arm).values())
+        values = tuple(max(r.before.error, 1e-6) for r in recorded(outcomes, arm, Sequences).values())
         series.append(Series(name=arm, x=(float(place),) * len(values), y=values, style="dots"))
     return Figure(
         key="gradient-by-arm", question="Is it really equilibrium propagation that trains?", y_scale="log",

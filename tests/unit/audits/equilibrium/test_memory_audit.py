@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -31,6 +34,13 @@ def test_the_meter_counts_live_storage_once() -> None:
 
     # 4,000 bytes, and 50 x 10 x 4 more while both live; views and in-place operations add nothing.
     assert measure_peak(call).bytes == 4000 + 2000
+
+
+def test_the_meter_does_not_load_the_compiler() -> None:
+    asked = ("import sys, torch; from assay.probe.memory import measure_peak; "
+             "print(measure_peak(lambda: torch.zeros(10) + 1).bytes, 'torch._dynamo' in sys.modules)")
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["80", "False"]  # loading it takes seconds, more than most audits
 
 
 def test_the_meter_sees_what_backward_keeps() -> None:

@@ -254,6 +254,9 @@ def test_every_arm_is_planned_at_every_seed_and_more_seeds_change_no_trial() -> 
         assert set(stats.control_arms(body)) <= set(module.ARMS)
 
 
+NET = credit_training.TrainedBlocks(**measured(0.9, seed=0))
+
+
 def test_each_arm_of_the_penalty_track_is_what_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, tuple[str, float]] = {}
     body = registry.find(132).body
@@ -261,7 +264,7 @@ def test_each_arm_of_the_penalty_track_is_what_its_name_says(monkeypatch: pytest
         with monkeypatch.context() as patch:
             patch.setattr(credit_training, "train_arm",
                           lambda name, seed, *, penalty, budget, arm=trial.arm: asked.setdefault(
-                              arm, (name, penalty)) and {})
+                              arm, (name, penalty)) and NET)
             body.measure(trial)
     assert asked == {"plain": ("dfa", 0.0), "penalised": ("dfa", credit_penalty.PENALTY), "frozen": ("frozen", 0.0),
                      "control: backprop": ("backprop", 0.0), "control: block FA": ("fa", 0.0)}
