@@ -3,10 +3,11 @@
     .venv/bin/python tests/mutation/mutate.py                    a sample of 300, continued where it was stopped
     .venv/bin/python tests/mutation/mutate.py --room stats --sample 40 --minutes 10
 
-Results go to build/mutate/results.jsonl, one line each, keyed by the change and the source it was made in: the same
-command goes on, an edited file is tried again, and so is a survivor when the tests of its room are others. Every try is
-a fork of one process that has imported torch and pytest, and nothing of the package. A change is shown to those tests
-that run its line, quickest first, and in a second round to all tests of its room if these did not notice.
+Results go to tests/mutation/records.jsonl, one line each, keyed by the change and the function or class it was made in:
+the same command goes on, what was edited is tried again, and so is a survivor when the tests of its room are others.
+Every try is a fork of one process that has imported torch and pytest, and nothing of the package. A change is shown to
+those tests that run its line, the quickest, and in a second round to all tests of its room if these did not notice.
+Tests that take several times as long as they took without the change count as never ending.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import ast
 import hashlib
 import json
 import os
-import random
 import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -30,8 +31,11 @@ from typing import Any
 from touched import Recorder, tests_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "src" / "assay"
 WORK = ROOT / "build" / "mutate"
+COPY = WORK / "copy"
+"""What is changed and tested: sources and tests as they were when the command began."""
+PACKAGE = COPY / "src" / "assay"
+RECORDS = Path(__file__).with_name("records.jsonl")
 ROOMS = {
     "stats": ("tests/unit/stats", "tests/properties"),
     "probe": ("tests/unit/probe",),
@@ -39,54 +43,62 @@ ROOMS = {
     "engine": ("tests/unit/engine",),
 }
 """Tests that must notice a change of a room, besides those of changes that once survived."""
+FIRST_ROUND, PATIENCE = 40.0, 4.0
+"""Seconds of tests a change is shown to at first; how many times as long they may take with it."""
+PASSED, FAILED, HUNG = "passed", "failed", "hung"
 ALWAYS = "tests/unit/test_once_survived.py"
 SWAPS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
-}
+}  # fmt: skip
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
 def main() -> int:
     """Try the sample, tell the kill rate and the survivors; 0 if the rate reaches the limit."""
     options = _options()
+    prepare()
     chosen = sample(options.room or list(ROOMS), options.sample, options.seed)
-    place = prepare()
     done = {row["id"]: row for row in recorded()}
     ends = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     _warm()
-    waiting = [one for one in chosen if not _settled(done.get(identity(one.path, one.index)), one.room)]
+    waiting = [one for one in chosen if not _settled(done.get(one.id), one.room)]
     waiting.sort(key=lambda one: list(ROOMS).index(one.room))
     maps: dict[str, dict[str, Any]] = {}
     # First everything before the tests that run its line; then what they missed before all tests of the room, which
     # takes minutes each. Stopped in between, the rate told is a lower bound.
-    for thorough in (False, True):
+    for thorough in (False, True)[: options.rounds]:
         for number, one in enumerate(waiting, 1):
             if one.room not in maps and time.monotonic() < ends:
-                maps[one.room] = touched(place, one.room, options.timeout)
-            key, tests = identity(one.path, one.index), _tests(one.room)
-            tests = tests if thorough else near(one, maps.get(one.room, {}))
-            row, shown = done.get(key), ("" if thorough else "near ") + tests_hash(one.room)
-            if time.monotonic() > ends or not tests or _settled(row, one.room) or (row and row["tests"] == shown):
+                maps[one.room] = touched(one.room, options.timeout)
+            known = maps.get(one.room, {})
+            tests = near(one, known)
+            limit = PATIENCE * (30 + sum(known["seconds"].values() if thorough else tests.values())) if known else 0.0
+            row, shown = done.get(one.id), ("" if thorough else "near ") + tests_hash(one.room)
+            seen = _settled(row, one.room) or (row is not None and row["tests"] == shown)
+            if time.monotonic() > ends or seen or not (tests or thorough):
                 continue
-            row = {"id": key, "change": one.told, "tests": shown, "killed": killed(place, one, tests, options.timeout)}
-            done[key] = row
-            with (WORK / "results.jsonl").open("a", encoding="utf-8") as file:
+            noticed = fate(one, _tests(one.room) if thorough else list(tests), limit)
+            row = {"id": one.id, "change": one.told, "tests": shown, "killed": noticed != PASSED, "fate": noticed}
+            done[one.id] = row
+            with RECORDS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-            print(f"{number}/{len(waiting)} {'killed' if row['killed'] else 'SURVIVED'} {one.told}", flush=True)
-    rows = [done[key] for one in chosen if (key := identity(one.path, one.index)) in done]
+            print(f"{number}/{len(waiting)} {'SURVIVED' if noticed == PASSED else 'killed'} {one.told}", flush=True)
+    rows = [done[one.id] for one in chosen if one.id in done]
     survivors = [row["change"] for row in rows if not row["killed"]]
     rate = 1 - len(survivors) / max(1, len(rows))
-    print(f"\n{len(rows)} of {len(chosen)} tried, {rate:.0%} killed; survivors:")
+    hung = sum(row.get("fate") == HUNG for row in rows)
+    print(f"\n{len(rows)} of {len(chosen)} tried, {rate:.1%} killed ({hung} because no test ended); survivors:")
     print("\n".join(f"  {change}" for change in survivors) or "  none")
     return int(rate < options.limit)
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of one line: the file, its number among the changes of the file, where it stands, and in words."""
+    """A change of one line: a name, the file, its number among those of the file, where it stands, and in words."""
 
+    id: str
     path: Path
     index: int
     lines: range
@@ -99,14 +111,22 @@ class Change:
 
 
 def sample(rooms: list[str], size: int, seed: int) -> list[Change]:
-    """Changes drawn at random; the same for the same seed and sources."""
-    everything = []
-    for room in rooms:
-        for path in sorted((PACKAGE / room).rglob("*.py")):
-            changes = enumerate(changes_of(ast.parse(path.read_text(encoding="utf-8"))))
-            everything += [Change(path, index, lines, f"{path.relative_to(PACKAGE)}:{lines[0]}: {told}")
-                           for index, (_, _, lines, told) in changes]  # fmt: skip
-    return random.Random(seed).sample(everything, min(size, len(everything)))
+    """Changes drawn at random; an edit of one function draws others in that function alone."""
+    files = [path for room in rooms for path in sorted((PACKAGE / room).rglob("*.py"))]
+    everything = [one for path in files for one in _changes_in(path)]
+    return sorted(everything, key=lambda one: hashlib.sha256(f"{seed} {one.id}".encode()).digest())[:size]
+
+
+def _changes_in(path: Path) -> Iterator[Change]:
+    """All changes of a file; a name is another one when the function or class around the change is another one."""
+    tree, place = ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(PACKAGE))
+    around = {id(node): ast.unparse(part) for part in tree.body for node in ast.walk(part)}
+    nodes, numbers = list(ast.walk(tree)), Counter[str]()
+    for index, (node, _, lines, told) in enumerate(changes_of(tree)):
+        text = f"{place} {around[id(nodes[node])]}"
+        name = hashlib.sha256(f"{text} #{numbers[text]}".encode()).hexdigest()[:16]
+        numbers[text] += 1
+        yield Change(name, path, index, lines, f"{place}:{lines[0]}: {told}")
 
 
 def changes_of(tree: ast.Module) -> Iterator[tuple[int, Callable[[Any], object], range, str]]:
@@ -166,58 +186,50 @@ def _silent(node: ast.AST) -> Iterator[ast.AST]:
         yield from ast.walk(node)
 
 
-def identity(path: Path, index: int) -> str:
-    """A name of a change that is another one when its source file is another one."""
-    return hashlib.sha256(path.read_bytes() + f"{path.relative_to(ROOT)}#{index}".encode()).hexdigest()[:16]
-
-
 def recorded() -> list[dict[str, Any]]:
-    file = WORK / "results.jsonl"
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    lines = RECORDS.read_text(encoding="utf-8").splitlines() if RECORDS.exists() else []
+    return [json.loads(line) for line in lines]
 
 
-def prepare() -> Path:
+def prepare() -> None:
     """A copy of sources and tests to be changed at will."""
-    place = WORK / "copy"
-    shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(COPY, ignore_errors=True)
     for part in ("src", "tests", "docs", "benchmarks", ".ci", ".github"):
-        shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / part, COPY / part, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "Makefile", "constraints.txt", "CHANGELOG.md", "CITATION.cff"):
-        shutil.copy(ROOT / name, place / name)
-    return place
+        shutil.copy(ROOT / name, COPY / name)
 
 
-def killed(place: Path, change: Change, tests: list[str], timeout: float) -> bool:
-    """Whether these tests fail, or never end, with this one change."""
-    file = place / change.path.relative_to(ROOT)
-    before = file.read_text(encoding="utf-8")
-    file.write_text(changed(before, change.index), encoding="utf-8")
+def fate(change: Change, tests: list[str], timeout: float) -> str:
+    """Whether these tests pass, fail, or never end, with this one change."""
+    before = change.path.read_text(encoding="utf-8")
+    change.path.write_text(changed(before, change.index), encoding="utf-8")
     try:
-        return _tests_fail(place, tests, timeout)
+        return _ended(tests, timeout)
     finally:
-        file.write_text(before, encoding="utf-8")
+        change.path.write_text(before, encoding="utf-8")
 
 
-def near(change: Change, found: dict[str, Any]) -> list[str]:
-    """The tests that run the line of a change."""
-    return tests_of(found, str(change.path.relative_to(PACKAGE / change.room)), change.lines)
+def near(change: Change, found: dict[str, Any]) -> dict[str, float]:
+    """The quickest tests that run the line of a change, and how long they took."""
+    return tests_of(found, str(change.path.relative_to(PACKAGE / change.room)), change.lines, seconds=FIRST_ROUND)
 
 
-def touched(place: Path, room: str, timeout: float) -> dict[str, Any]:
+def touched(room: str, timeout: float) -> dict[str, Any]:
     """The tests that run each line of a room, asked once for the same sources and tests; all must pass unchanged."""
     sources = b"".join(path.read_bytes() for path in sorted((PACKAGE / room).rglob("*.py")))
     file = WORK / f"touched-{room}-{tests_hash(room)}-{hashlib.sha256(sources).hexdigest()[:12]}.json"
     if not file.exists():
-        watched = (place / "src" / "assay" / room, file)
-        if _tests_fail(place, _tests(room), 5 * timeout, watched) and _tests_fail(place, _tests(room), timeout):
+        watched = (PACKAGE / room, file)
+        if _ended(_tests(room), timeout, watched) != PASSED and _ended(_tests(room), timeout) != PASSED:
             raise SystemExit(f"the tests of {room} fail without any change: nothing can be told from them")
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def tests_hash(room: str) -> str:
     """Another text when a test of the room is another one."""
-    files = [path for part in _tests(room) for path in ([ROOT / part] if part.endswith(".py") else
-             sorted((ROOT / part).rglob("*.py")))]  # fmt: skip
+    files = [path for part in _tests(room) for path in ([COPY / part] if part.endswith(".py") else
+             sorted((COPY / part).rglob("*.py")))]  # fmt: skip
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
@@ -229,10 +241,10 @@ def _settled(row: dict[str, Any] | None, room: str) -> bool:
     return row is not None and (row["killed"] or row["tests"] == tests_hash(room))
 
 
-def _tests_fail(place: Path, tests: list[str], timeout: float, watched: tuple[Path, Path] | None = None) -> bool:
+def _ended(tests: list[str], timeout: float, watched: tuple[Path, Path] | None = None) -> str:
     child = os.fork()
     if child == 0:
-        _run_tests(place, tests, watched)
+        _run_tests(tests, watched)
     ends = time.monotonic() + timeout
     ended, status = 0, 0
     try:
@@ -243,20 +255,20 @@ def _tests_fail(place: Path, tests: list[str], timeout: float, watched: tuple[Pa
         if not ended:  # it hangs, or whoever started this has had enough: it is in a session of its own
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
-    return not ended or status != 0
+    return HUNG if not ended else FAILED if status else PASSED
 
 
-def _run_tests(place: Path, tests: list[str], watched: tuple[Path, Path] | None) -> None:
+def _run_tests(tests: list[str], watched: tuple[Path, Path] | None) -> None:
     code = 1
     try:
         os.setsid()
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 1)
         os.dup2(nothing, 2)
-        os.chdir(place)
-        os.environ["PYTHONPATH"] = str(place / "src")
+        os.chdir(COPY)
+        os.environ["PYTHONPATH"] = str(COPY / "src")
         sys.dont_write_bytecode = True
-        sys.path[:] = [str(place / "src"), *(part for part in sys.path if part != str(ROOT / "src"))]
+        sys.path[:] = [str(COPY / "src"), *(part for part in sys.path if part != str(ROOT / "src"))]
         import pytest
 
         there = [one for one in tests if Path(one.partition("::")[0]).exists()]
@@ -289,7 +301,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=300, help="how many changes")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds after which a try counts as noticed")
+    parser.add_argument("--rounds", type=int, default=2, help="1: only before the tests that run the changed line")
+    parser.add_argument("--timeout", type=float, default=3000.0, help="seconds for the unchanged tests of a room")
     parser.add_argument("--limit", type=float, default=0.85, help="the share that must be noticed")
     return parser.parse_args()
 

@@ -50,12 +50,12 @@ class Recorder:
             self.failed.add(report.nodeid)
 
     def record(self) -> dict[str, Any]:
-        """The tests that ran every line, quickest first: {file: {line: [test, ...]}}."""
+        """The tests that ran every line, quickest first, {file: {line: [test, ...]}}, and the seconds of every test."""
         found: dict[str, dict[str, list[str]]] = {}
         for test in sorted(self.seconds, key=self.seconds.__getitem__):
             for file, line in self.lines[test] if test not in self.failed else ():
                 found.setdefault(str(Path(file).relative_to(self.home)), {}).setdefault(str(line), []).append(test)
-        return found
+        return {"lines": found, "seconds": self.seconds}
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Trace | None:
         return self._line if frame.f_code.co_filename.startswith(self.home) else None
@@ -65,8 +65,17 @@ class Recorder:
         return self._line
 
 
-def tests_of(found: dict[str, dict[str, list[str]]], file: str, lines: range) -> list[str]:
-    """Tests that ran one of these lines, or, for a line that only an import runs, any line of the file."""
-    by_line = found.get(file, {})
-    exact = [test for line in lines for test in by_line.get(str(line), ())]
-    return list(dict.fromkeys(exact or [test for tests in by_line.values() for test in tests]))
+def tests_of(found: dict[str, Any], file: str, lines: range, *, seconds: float) -> dict[str, float]:
+    """The quickest tests that ran one of these lines, for so long together, and how long each took.
+
+    For a line that only an import runs: those that ran any line of the file.
+    """
+    by_line = found.get("lines", {}).get(file, {})
+    exact = {test for line in lines for test in by_line.get(str(line), ())}
+    tests = exact or {test for tests in by_line.values() for test in tests}
+    chosen: dict[str, float] = {}
+    for test in sorted(tests, key=lambda one: float(found["seconds"][one])):
+        if chosen and sum(chosen.values()) > seconds:
+            break
+        chosen[test] = float(found["seconds"][test])
+    return chosen
