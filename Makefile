@@ -16,8 +16,9 @@ verify: $(VENV)/.installed
 test: $(VENV)/.test
 	+$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint test-units test-clusters
 
+# A worker that the kernel kills is a failure at once: where it is replaced, pytest-xdist can wait for ever for the next.
 test-units: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not ray and not browser and not site"
+	$(RUN) $(BIN)/python -m pytest -n auto --max-worker-restart=0 --dist loadfile -m "not slow and not ray and not browser and not site"
 
 # One at a time: there is one Ray on a machine, and the site is built once. A test keeps the marks in these folders.
 test-clusters: $(VENV)/.test
@@ -25,7 +26,7 @@ test-clusters: $(VENV)/.test
 
 # Trainings, crowds, compilers, a wheel in an empty environment, and the tutorials as a reader runs them.
 test-slow: $(VENV)/.test
-	$(RUN) $(BIN)/python -m pytest -n auto --dist loadgroup -m "slow and not ray"
+	$(RUN) $(BIN)/python -m pytest -n auto --max-worker-restart=0 --dist loadgroup -m "slow and not ray"
 
 # By hand, on an idle machine: Ray gives its workers the lowest priority, and beside busy cores a benchmark starves.
 test-slow-clusters: $(VENV)/.test
@@ -33,7 +34,7 @@ test-slow-clusters: $(VENV)/.test
 
 # The lowest versions that pyproject.toml allows, in an environment of their own.
 test-lowest: build/lowest/.test
-	$(RUN) build/lowest/bin/python -m pytest -n auto --dist loadfile -m "not slow and not browser"
+	$(RUN) build/lowest/bin/python -m pytest -n auto --max-worker-restart=0 --dist loadfile -m "not slow and not browser"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -43,7 +43,15 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         send("Emulation.setEmulatedMedia", {"media": "screen", "features": [scheme]})
         send("Emulation.setScriptExecutionDisabled", {"value": not javascript})
+        from selenium.webdriver.support.ui import WebDriverWait
+
         self.driver.get(address)
+        WebDriverWait(self.driver, 60).until(lambda _: self.loaded(), "the page did not load")
+
+    def loaded(self) -> bool:
+        """Whether the whole document has been read; without scripts the driver does not wait for it."""
+        state = self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": "document.readyState"})
+        return bool(state["result"].get("value") == "complete")
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -121,3 +123,25 @@ def test_every_test_is_run_by_one_of_the_targets() -> None:
 def test_a_ci_script_that_lends_a_hand_is_noticed(change: tuple[str, str], fault: str) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert any(fault in found for found in faults_of_ci(CI.replace(*change), readme))
+
+
+SEVERAL = re.findall(r"pytest (-n .*) -m", MAKEFILE)
+"""What the targets that use several processes give to pytest-xdist."""
+
+
+def test_a_test_process_that_is_killed_is_not_replaced() -> None:
+    assert len(SEVERAL) == 3 and all("--max-worker-restart=0" in options for options in SEVERAL)
+
+
+@pytest.mark.slow
+def test_a_test_process_that_is_killed_fails_the_run_at_once(tmp_path: Path) -> None:
+    """pytest-xdist replaces a dead worker by default, and waits for ever once the replacement dies as well."""
+    options = SEVERAL[0].replace("auto", "2").split()
+    for name in ("first", "second", "third"):
+        (tmp_path / f"test_{name}.py").write_text(
+            "import os\ndef test_a(): pass\ndef test_dies(): os.kill(os.getpid(), 9)\ndef test_b(): pass\n")
+    # Without the settings of this project: what ends the run is pytest-xdist alone.
+    command = [sys.executable, "-m", "pytest", *options, "-c", os.devnull, "--rootdir", ".", "-p", "no:cacheprovider"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    ended = subprocess.run([*command, "."], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1 and "crashed while running" in ended.stdout, ended.stdout

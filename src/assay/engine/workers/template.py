@@ -3,7 +3,7 @@
 What a cell does to its process (environment variables, patched modules, the working folder, generators, threads) ends
 with the child. Processes the cell started end with it too: the template is the reaper of all its descendants.
 
-The template imports what children were seen to import, so that the next ones need not; but only Assay itself and the
+Before the next child the template imports what earlier ones were seen to import; but only Assay itself and the
 packages it stands on, whose import changes nothing. Code of others is imported in each child anew. It runs no kernel
 and has one thread, so that forking is safe.
 """
@@ -31,6 +31,10 @@ CLEAN = ("assay", "torch", "numpy", "scipy", "sklearn", "pydantic", "safetensors
 """Packages that a template may import for its children."""
 HEAVY = ("torch", "sklearn", "gymnasium")
 """Those that make forking dear: only a template one of whose cells used them imports them, and is a heavy one then."""
+TRAINING = ("numpy", "torch", "torch._dynamo", "sklearn.datasets")
+"""What a training needs: imported before the first child of a kind known to train, not in it and then here again."""
+TRAINS = ("assay.tracks.conditions.", "assay.tracks.credit.", "assay.tracks.dynamics.", "assay.tracks.learning.")
+"""Rooms whose tracks train; a track elsewhere may do without, and then nothing is imported for it."""
 COLD = "_ASSAY_COLD_TEMPLATE"
 """Set in a template that must not import ahead, because an import left a thread behind."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -59,6 +63,8 @@ class _Template:
         self._channel = channel
         self._received = bytearray()
         self._heavy = heavy
+        self._seen: list[str] = []
+        """What children imported and this process did not yet: of no use until there is another cell."""
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -84,6 +90,10 @@ class _Template:
 
     def _run(self, job: dict[str, Any]) -> None:
         """Fork a child for one cell, pass its reply on, and end everything it left."""
+        self._import(self._seen)
+        if str(job["payload"].get("module", "")).startswith(TRAINS):
+            self._import([*TRAINING])
+            self._heavy = self._heavy or COLD not in os.environ
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
@@ -103,7 +113,7 @@ class _Template:
         with contextlib.suppress(OSError):
             self._channel.sendall(json.dumps(message).encode() + b"\n")
         self._clean(child if status is None else None)
-        self._import(loaded)
+        self._seen = loaded
 
     def _await(self, reader: int, child: int) -> tuple[bytes, int | None]:
         """The reply of a child, and its exit status if it ended before it had replied."""
