@@ -124,7 +124,7 @@ class Trained:
     def _planned(self, budget: Budget, seeds: Sequence[int]) -> list[BenchTrial]:
         both = list(dict.fromkeys([self.arm.baseline, self.arm]))
         return cells.plan_task(self.asked.name, both, budget=budget, seeds=seeds, source=self.asked.source,
-                         overrides=self.options.get("settings"))
+                               overrides=self.options.get("settings"))
 
     def _described(self, trial: BenchTrial) -> dict[str, Any]:
         found = as_cell(trial, data=None, device=self.options.get("device")).payload
