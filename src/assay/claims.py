@@ -12,6 +12,7 @@ must not be told from itself, an audit must reject the rule turned uphill. ``@as
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -90,7 +91,7 @@ def constrained(number: int, name: str, *, model: Any, sample: Any, limit: float
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(ABC):
     """What the claims about training share: an arm and its baseline on one task, measured as in the benchmark."""
 
     arm: Arm
@@ -136,6 +137,10 @@ class Trained:
         budget: Budget = next((o.trial.budget for o in outcomes), "quick")
         return Measured.of_outcomes(outcomes, task=self.asked.name, budget=budget, margin=margin, seeds=seeds,
                                     metric=self.asked.metric, claim=claim)
+
+    @abstractmethod
+    def decide(self, outcomes: Outcomes) -> Finding:
+        """The verdict over all seeds."""
 
 
 @dataclass(frozen=True)
