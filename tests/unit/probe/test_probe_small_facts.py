@@ -73,6 +73,31 @@ def test_a_visitor_that_returns_nothing_changes_nothing_and_one_that_returns_a_t
             assert not torch.equal(model(x), plain)
 
 
+def test_a_visitor_that_returns_nothing_leaves_the_tuple_of_a_block_alone() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, int]:
+            return torch.tanh(self.inner(x)), 7
+
+    class Pairs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(Pair() for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for block in self.blocks:
+                x, _ = block(x)
+            return x
+
+    model, x = Pairs(), torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    blocks, plain = discover_blocks(model, x), model(x)
+    with tapped(model, blocks, lambda depth, h: None):
+        assert torch.equal(model(x), plain)
+
+
 def test_a_layer_of_scales_is_no_matrix_layer() -> None:
     assert _is_matrix_layer(nn.Linear(3, 2)) and not _is_matrix_layer(nn.LayerNorm(3))
 

@@ -16,8 +16,9 @@ from assay.stats.decision import holm_decisions
 from assay.stats.evidence import _observations
 from assay.stats.gap_evidence import score_evidence
 from assay.stats.intervals import _rate_limits
-from assay.stats.items import FLIPS, swap_test
-from assay.stats.levels import _around, _binomial, widened
+from assay.stats.items import FLIPS, _swapped, swap_test
+from assay.stats.levels import _around, _binomial, power_again, widened
+from assay.stats.looks import _chain
 
 
 def test_seeds_and_items_each_have_the_quantile_of_their_own_freedom() -> None:
@@ -205,3 +206,26 @@ def test_no_number_of_flips_shows_an_impossible_p_value() -> None:
 
 def test_a_bootstrap_says_how_often_it_drew() -> None:
     assert stats.bootstrap_interval([float(n) for n in range(10)], seed=0).method == "studentised bootstrap, 9999"
+
+
+def test_a_chain_of_looks_grows_and_its_later_looks_are_two_seeds_or_more() -> None:
+    one, three, four = (frozenset(range(n)) for n in (1, 3, 4))
+    assert _chain([one, three, four]) == (1, 3, 4)
+    assert _chain([three, one]) == _chain([three, three]) == ()
+
+
+def test_no_margin_is_larger_than_every_answer_being_another() -> None:
+    wide = Crossed(mean=0.0, seeds=3, items=100, cells=300, weight=0.01, over_seeds=4.0, over_items=0.0,
+                   discordant=0.5, shared=0.1, differing=30)  # fmt: skip
+    assert wide.reach(0.05, target=0.8, sides="both") == pytest.approx(1.0)
+
+
+def test_power_is_asked_of_what_is_claimed_and_none_is_there_without_an_interval() -> None:
+    seen = measured("t", n=5, value=1.0)
+    assert power_again(None) is None and power_again(seen.model_copy(update={"region": None})) is None
+    assert power_again(seen.model_copy(update={"interval": None})) == 0.0
+
+
+def test_the_side_of_a_swap_is_that_of_its_sum_however_small() -> None:
+    assert _swapped([0.3, 0.4], 0.08, 0.05, whole=False).verdict is Verdict.PASS
+    assert _swapped([-0.3, -0.4], 0.08, 0.05, whole=False).verdict is Verdict.INCONCLUSIVE
