@@ -18,7 +18,7 @@ from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
 from assay.tracks.shared.parity import Learned, gap
-from assay.tracks.shared.records import paired, recorded
+from assay.tracks.shared.records import paired, recorded, values_by_arm
 
 EQPROP, BACKPROP = "eqprop", "backprop"
 TWIN, FROZEN, HASTY = "control: backprop in another order", "control: frozen body", "control: EP of one sweep"
@@ -33,14 +33,7 @@ CLAIM = (
 )
 
 
-@track(
-    13,
-    "conv-parity",
-    claim=CLAIM,
-    title="Convolutional parity at rest",
-    also=(33,),
-    on_request=True,
-)
+@track(13, "conv-parity", claim=CLAIM, title="Convolutional parity at rest", also=(33,), on_request=True)
 class ConvParity:
     """EnergyConv on 8 x 8 digits under both rules."""
 
@@ -91,8 +84,8 @@ class ConvParity:
             return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.accuracy)
         rests = [record.rest for record in pairs.first if record.rest is not None]
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, Learned).values()]
-                  for arm in (EQPROP, BACKPROP, TWIN, FROZEN, HASTY)}  # fmt: skip
+        arms = (EQPROP, BACKPROP, TWIN, FROZEN, HASTY)
+        values = values_by_arm(outcomes, arms, Learned, lambda record: record.accuracy)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -20,6 +20,13 @@ R = TypeVar("R", bound=Record)
 def recorded(outcomes: Outcomes, arm: str, kind: type[R]) -> dict[int, R]:
     """The records of an arm by seed, in order of seed."""
     return {seed: kind.model_validate(found) for seed, found in sorted(outcomes.arm(arm).items())}
+
+
+def values_by_arm(
+    outcomes: Outcomes, arms: Iterable[str], kind: type[R], value: Callable[[R], float]
+) -> dict[str, list[float]]:
+    """One number of every record, by arm and in order of seed; what a picture of all arms shows."""
+    return {arm: [value(record) for record in recorded(outcomes, arm, kind).values()] for arm in arms}
 
 
 @dataclass(frozen=True)
