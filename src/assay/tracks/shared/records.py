@@ -45,5 +45,5 @@ class Pairs(Generic[R]):
 def paired(outcomes: Outcomes, first: str, second: str, kind: type[R]) -> Pairs[R]:
     """The records of two arms at the seeds that both finished."""
     a, b = recorded(outcomes, first, kind), recorded(outcomes, second, kind)
-    seeds = tuple(seed for seed in a if seed in b)
+    seeds = tuple(seed for seed in a if seed in b)  # in one order for both: the numbers are compared place by place
     return Pairs(seeds, tuple(a[seed] for seed in seeds), tuple(b[seed] for seed in seeds))
