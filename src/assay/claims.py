@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 
 from assay import stats
 from assay.errors import expected
+from assay.frozen import Frozen
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import Track, registry
 from assay.results import Control, Finding, Measurement, Verdict
@@ -216,6 +217,16 @@ class Solved(Trained):
         return score >= self.score if self.asked.metric.higher_is_better else score <= self.score
 
 
+class AuditRecord(Frozen):
+    """What the decision needs of the finding of one audit."""
+
+    verdict: Verdict
+    reason: str
+    subject: str
+    measurement: Measurement | None
+    controls: tuple[Control, ...]
+
+
 @dataclass(frozen=True)
 class Audited:
     """An audit at every seed; with a rule, the same rule turned uphill beside it."""
@@ -237,7 +248,7 @@ class Audited:
         broken = [Trial(BROKEN, seeds[0], budget)] if self.rule is not None else []
         return [*(Trial("audit", seed, budget) for seed in seeds), *broken]
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> AuditRecord:
         """The finding of one audit, as far as the decision needs it."""
         from assay.learning.controls import Flipped
         from assay.learning.resolve import as_model, as_rule, called
@@ -250,30 +261,25 @@ class Audited:
             options["rule"] = Flipped(rule) if trial.arm == BROKEN else rule
         finding = self.audit(model, *(batch if isinstance(batch, tuple | list) else (batch,)), **options)
         deciding = next((m for m in finding.measurements if m.name == finding.headline), None)
-        return {
-            "verdict": finding.verdict.value, "reason": finding.reason, "subject": finding.subject,
-            "measurement": deciding.model_dump(mode="json") if deciding else None,
-            "controls": [control.model_dump(mode="json") for control in finding.controls],
-        }
+        return AuditRecord(verdict=finding.verdict, reason=finding.reason, subject=finding.subject,
+                           measurement=deciding, controls=finding.controls)
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """The worst verdict over seeds."""
-        records = outcomes.arm("audit")
+        records = {seed: AuditRecord.model_validate(found) for seed, found in outcomes.arm("audit").items()}
         if not records:
             reason = "no audit finished"
             return Finding(subject="audit", claim=self.claim, verdict=Verdict.INCONCLUSIVE, reason=reason)
-        worst = max(records, key=lambda seed: Verdict(records[seed]["verdict"]).severity)
-        controls = [Control.model_validate(each) for each in records[worst]["controls"]]
-        verdict = Verdict(records[worst]["verdict"])
-        if verdict is Verdict.PASS and not all(control.separated for control in controls):
+        seed = max(records, key=lambda seed: records[seed].verdict.severity)
+        worst, passes = records[seed], sum(record.verdict is Verdict.PASS for record in records.values())
+        verdict = worst.verdict
+        if verdict is Verdict.PASS and not all(control.separated for control in worst.controls):
             verdict = Verdict.INCONCLUSIVE
-        found = records[worst]["measurement"]
-        measurement = Measurement.model_validate(found) if found else Measurement(
-            name="seeds that pass", value=float(sum(r["verdict"] == "PASS" for r in records.values())), n=len(records))
+        measurement = worst.measurement or Measurement(name="seeds that pass", value=float(passes), n=len(records))
         return Finding(
-            subject=str(records[worst]["subject"]), claim=self.claim, verdict=verdict,
-            reason=f"seed {worst}: {records[worst]['reason']}" if len(records) > 1 else str(records[worst]["reason"]),
-            headline=measurement.name, measurements=(measurement,), controls=tuple(controls),
+            subject=worst.subject, claim=self.claim, verdict=verdict,
+            reason=f"seed {seed}: {worst.reason}" if len(records) > 1 else worst.reason,
+            headline=measurement.name, measurements=(measurement,), controls=worst.controls,
             varied=("initialisation",),
         )
 

@@ -12,6 +12,7 @@ from assay import stats
 from assay.protocols import Outcome, Outcomes
 from assay.registry import MOVED, registry
 from assay.results import Evidence, Finding, Verdict
+from assay.studies.measure import stored
 from assay.tracks.conditions import device_noise, out_of_distribution, quantised, robustness
 from assay.tracks.cost import early_stopping, time_to_accuracy
 from assay.tracks.cost import memory as memory_claim
@@ -245,7 +246,7 @@ def test_every_arm_of_a_tiny_training_gives_a_record_that_can_be_decided(
     monkeypatch.setattr(recipe, "learn", on_five_batches)
     body = registry.find(number).body
     trials = {trial.arm: trial for trial in body.trials("smoke", (42,))}
-    outcomes = [Outcome(trial, body.measure(trial)) for trial in list(trials.values())[:3]]
+    outcomes = [Outcome(trial, stored(body.measure(trial))) for trial in list(trials.values())[:3]]
     finding = body.decide(Outcomes(tuple(outcomes)))
     assert finding.verdict in tuple(Verdict)
 

@@ -48,7 +48,7 @@ class Levels:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls(ARMS, self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Quantised:
         """Train at the precision of the arm, quantise, answer the test set."""
         from assay.learning import evaluate
         from assay.tasks import digits
@@ -63,7 +63,7 @@ class Levels:
         weights = [p for p in model.parameters() if p.ndim > 1]
         zeros = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
         accuracy = 100 * evaluate(model, task.test).accuracy
-        return Quantised(accuracy=accuracy, zeros=zeros, loss=result.final_loss).stored()
+        return Quantised(accuracy=accuracy, zeros=zeros, loss=result.final_loss)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """What low precision costs, seed by seed."""

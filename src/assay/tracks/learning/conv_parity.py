@@ -7,7 +7,7 @@ with the true gradient of the *settled* network is part of the claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -51,7 +51,7 @@ class ConvParity:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Learned:
         """Test accuracy, and how far from the true gradient the rule ended."""
         from assay.models import EnergyConv
         from assay.rules import Backprop
@@ -72,7 +72,7 @@ class ConvParity:
             accuracy=100 * result.test_accuracy, loss=result.final_loss,
             history=tuple(100 * epoch.validation_accuracy for epoch in result.history),
             rest=recipe.rest(model, rule, *recipe.batch_of(task)) if settles else None,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """Parity, and the true gradient at the end of training at every seed."""

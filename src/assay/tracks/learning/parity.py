@@ -89,30 +89,30 @@ class Parity:
         """Seeds trained by backprop go side by side to the same bits; those of a relaxation do not, and go alone."""
         return trial.arm if trial.arm == BACKPROP else None
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> TunedRate | FloorsReached:
         """The best of the learning rates on validation, and its test accuracy."""
         from assay.tasks import digits
 
         if trial.arm == FLOORS:
             floors = digits(seed=trial.seed).floors().as_record()
-            return FloorsReached(**{name: 100 * floors[name] for name in FloorsReached.model_fields}).stored()
+            return FloorsReached(**{name: 100 * floors[name] for name in FloorsReached.model_fields})
         return self.measure_together([trial])[0]
 
-    def measure_together(self, trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
+    def measure_together(self, trials: Sequence[Trial]) -> list[TunedRate]:
         """The same for several seeds of one arm."""
         from assay.tasks import digits
 
         if len(trials) > 1 and self.siblings(trials[0]) is None:
-            return [self.measure(trial) for trial in trials]
+            return [record for trial in trials for record in self.measure_together([trial])]
         tasks = [digits(seed=trial.seed) for trial in trials]
         chosen = trials[0].arm not in (SHUFFLED, FLIPPED) and trials[0].budget != "smoke"
         rates = LEARNING_RATES if chosen else LEARNING_RATES[:1]
         by_rate = [_trained(trials, tasks, rate) for rate in rates]
-        records: list[Mapping[str, Any]] = []
+        records = []
         for tried in zip(*by_rate, strict=True):
             best = max(tried, key=lambda record: (record.validation, -record.rate))
             by_name = {str(record.rate): record.validation for record in tried}
-            records.append(best.model_copy(update={"tried": by_name}).stored())
+            records.append(best.model_copy(update={"tried": by_name}))
         return records
 
     def decide(self, outcomes: Outcomes) -> Finding:

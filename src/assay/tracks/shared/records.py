@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from assay.frozen import Frozen
 from assay.protocols import Outcomes
@@ -12,10 +12,6 @@ from assay.protocols import Outcomes
 
 class Record(Frozen):
     """Base of the records of a claim; unknown and missing fields are refused when it is read."""
-
-    def stored(self) -> dict[str, Any]:
-        """The record as the JSON object a cell keeps."""
-        return self.model_dump(mode="json")
 
 
 R = TypeVar("R", bound=Record)
