@@ -90,7 +90,7 @@ def _kept(finding: Finding, found: Run) -> dict[str, Any]:
     return {
         "finding": slim.model_dump(mode="json"), "budget": found.budget, "created": str(found.created),
         "machine": environment.cpu, "torch": environment.packages.get("torch", ""),
-        "revision": environment.git_revision,
+        "revision": environment.git_revision, "first_seed": found.config["seeds"][0],
     }  # fmt: skip
 
 
@@ -158,7 +158,8 @@ def _row(claim: Mapping[str, Any], results: Results) -> str:
 
 def _section(track: Track, result: tuple[Finding, Mapping[str, Any]] | None) -> list[str]:
     lines = [f"### {track.number} {track.name}", "", f"**{track.claim}**", ""]
-    command = f"`assay verify {track.number} --budget standard`"
+    start = f" --seed {entry['first_seed']}" if entry.get("first_seed", 42) != 42 else ""
+    command = f"`assay verify {track.number} --budget standard{start}`"
     if result is None:
         return [*lines, f"Not run at standard budget yet: {command}", ""]
     finding, entry = result
