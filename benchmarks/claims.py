@@ -29,6 +29,8 @@ PAGE = ROOT / "docs" / "results" / "claims.md"
 PICTURES = ROOT / "docs" / "results" / "claims"
 KEPT = ROOT / "docs" / "results" / "data" / "claims.json"
 ORIGINAL = Path(__file__).with_name("original_claims.json")
+SEED = 42
+"""The first seed of a verification that names none."""
 OURS = (131, 132, 133, 134)
 """Claims of ours beside the original's: the feedback-alignment protocol."""
 STYLE = (
@@ -158,7 +160,8 @@ def _row(claim: Mapping[str, Any], results: Results) -> str:
 
 def _section(track: Track, result: tuple[Finding, Mapping[str, Any]] | None) -> list[str]:
     lines = [f"### {track.number} {track.name}", "", f"**{track.claim}**", ""]
-    start = f" --seed {entry['first_seed']}" if entry.get("first_seed", 42) != 42 else ""
+    first = result[1].get("first_seed", SEED) if result else SEED
+    start = f" --seed {first}" if first != SEED else ""
     command = f"`assay verify {track.number} --budget standard{start}`"
     if result is None:
         return [*lines, f"Not run at standard budget yet: {command}", ""]

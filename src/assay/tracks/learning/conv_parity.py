@@ -123,8 +123,8 @@ class ConvParity:
                 "EP (%)": ours, "backprop (%)": theirs, "cosine after": cosines, "largest residual": residuals}),),
             numbers=findings.summaries({EQPROP: ours, BACKPROP: theirs}, "%"),
             limits=(
-                "Weights that feed back are held at a norm under both rules. An earlier recipe with free weights, half the "
-                "maps and epochs, and maxima everywhere was 7.9 points below backprop (seeds 42 to 51).",
+                "Weights that feed back are held at a norm under both rules. An earlier recipe with free weights, half "
+                "the maps and epochs, and maxima everywhere was 7.9 points below backprop (seeds 42 to 51).",
                 f"Small pictures, {EPOCHS} epochs, one architecture; MNIST and CIFAR-10 are in the benchmark.",
             ),
         )
