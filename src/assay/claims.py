@@ -12,6 +12,7 @@ must not be told from itself, an audit must reject the rule turned uphill. ``@as
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -24,8 +25,9 @@ from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, know
 from assay.registry import Track, registry
 from assay.results import Control, Finding, Measurement, Verdict
 from assay.studies.arms import Arm, arms
+from assay.studies.bench import cells
 from assay.studies.bench.asked import Asked, asked_tasks
-from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED, Work, as_cell, measure_cell, plan_task
+from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED, BenchTrial, as_cell
 from assay.studies.bench.decide import claimed, decide, equals
 from assay.studies.bench.measured import Claim, Measured
 from assay.studies.where import gpus_of, named_device
@@ -89,7 +91,7 @@ def constrained(number: int, name: str, *, model: Any, sample: Any, limit: float
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(ABC):
     """What the claims about training share: an arm and its baseline on one task, measured as in the benchmark."""
 
     arm: Arm
@@ -105,12 +107,12 @@ class Trained:
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """Arm, baseline, controls and floors; what the trial depends on is its configuration."""
-        return [Trial(item.what, item.seed, budget, self._described(item)) for item in self._work(budget, seeds)]
+        return [trial.as_trial(budget, self._described(trial)) for trial in self._planned(budget, seeds)]
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The record of one training."""
-        (work,) = (item for item in self._work(trial.budget, (trial.seed,)) if item.what == trial.arm)
-        return measure_cell(as_cell(work, data=None, device=self._device(trial)).payload)
+        (found,) = (one for one in self._planned(trial.budget, (trial.seed,)) if one.name == trial.arm)
+        return cells.measure_cell(as_cell(found, data=None, device=self._device(trial)).payload)
 
     def resources(self, trial: Trial) -> Mapping[str, Any]:
         """A cell on cuda needs a card."""
@@ -120,13 +122,13 @@ class Trained:
         device = trial.config.get("device", self.options.get("device"))
         return None if device is None else str(device)
 
-    def _work(self, budget: Budget, seeds: Sequence[int]) -> list[Work]:
+    def _planned(self, budget: Budget, seeds: Sequence[int]) -> list[BenchTrial]:
         both = list(dict.fromkeys([self.arm.baseline, self.arm]))
-        return plan_task(self.asked.name, both, budget=budget, seeds=seeds, source=self.asked.source,
-                         overrides=self.options.get("settings"))
+        return cells.plan_task(self.asked.name, both, budget=budget, seeds=seeds, source=self.asked.source,
+                               overrides=self.options.get("settings"))
 
-    def _described(self, item: Work) -> dict[str, Any]:
-        found = as_cell(item, data=None, device=self.options.get("device")).payload
+    def _described(self, trial: BenchTrial) -> dict[str, Any]:
+        found = as_cell(trial, data=None, device=self.options.get("device")).payload
         return {key: value for key, value in found.items() if key not in ("data", "seed")}
 
     def evidence(self, outcomes: Outcomes, margin: float | str, claim: Claim) -> Measured:
@@ -135,6 +137,10 @@ class Trained:
         budget: Budget = next((o.trial.budget for o in outcomes), "quick")
         return Measured.of_outcomes(outcomes, task=self.asked.name, budget=budget, margin=margin, seeds=seeds,
                                     metric=self.asked.metric, claim=claim)
+
+    @abstractmethod
+    def decide(self, outcomes: Outcomes) -> Finding:
+        """The verdict over all seeds."""
 
 
 @dataclass(frozen=True)

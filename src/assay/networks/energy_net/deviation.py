@@ -33,7 +33,7 @@ AT_THE_START: Nodes = ((0.0,), (1.0,))
 """The derivative at the free state itself: the limit of no nudge."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class NetDeviationSweep:
     """One sweep from the output down; ``resting`` are the free states, once for each phase."""
 

@@ -8,6 +8,7 @@ they are.
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -37,7 +38,7 @@ class Quantised(Record):
     loss: float
 
 
-class Levels:
+class Levels(ABC):
     """The shared experiment: how many levels, and how much accuracy they may cost."""
 
     claim: str
