@@ -32,7 +32,7 @@ from assay.audits.symmetry.measure.gradients import gradient_test
 from assay.audits.symmetry.measure.search import alternatives
 from assay.audits.symmetry.measure.sizes import size_sweep
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
-from assay.audits.symmetry.subject import ShapeChanged, Subject
+from assay.audits.symmetry.subject import ShapeChanged, Subject, restored
 from assay.probe.containment import told
 from assay.probe.subject import Leaves
 from assay.results import Verdict
@@ -91,6 +91,11 @@ def run_guards(subject: Subject, options: Options, sample: Any) -> tuple[Subject
         subject = dataclasses.replace(subject, common_noise=True, high=None, high_problem=why, _base={})
         reproducible = not guards.is_stochastic(subject)
     checks.append(guards.determinism_check(stochastic, reproducible))
+    remembered = 0.0 if stochastic else guards.remembers(subject)
+    memory = guards.memory_check(remembered)
+    if memory is not None:
+        checks.append(memory)
+        subject = restored(subject)
     finite = guards.finiteness_check(subject)
     checks.append(finite)
     if finite.verdict is Verdict.FAIL or not reproducible:
@@ -104,7 +109,7 @@ def run_guards(subject: Subject, options: Options, sample: Any) -> tuple[Subject
     reacts = None
     if options.on("sensitivity"):
         reacts = tried("sensitivity", lambda: guards.sensitivity(subject))
-    found = Guards(tuple(checks), "", stochastic, coupling, reacts, spreads, tried.untested)
+    found = Guards(tuple(checks), "", stochastic, remembered, coupling, reacts, spreads, tried.untested)
     facts = Facts(subject, options, "", guards=found)
     identity = tried("identity", lambda: _judged(facts, "identity", lambda group: group.identity())) or []
     return subject, found, tuple(identity)

@@ -35,6 +35,7 @@ def issues(facts: Facts) -> list[Issue]:
     rules: tuple[Callable[[Facts], Iterable[Issue]], ...] = (
         _wrong_test,
         _stochastic,
+        _remembers,
         _coupled,
         _shapes,
         _jumps,
@@ -134,6 +135,11 @@ def _stochastic(facts: Facts) -> Iterable[Issue]:
     if facts.guards.stochastic:
         where = _first_module(facts, nn.modules.dropout._DropoutNd)
         yield _issue(facts, signatures.STOCHASTIC, where, "medium", gap=facts.guards.stochastic)
+
+
+def _remembers(facts: Facts) -> Iterable[Issue]:
+    if facts.guards.remembers:
+        yield _issue(facts, signatures.REMEMBERS, "the model", "medium", gap=facts.guards.remembers)
 
 
 def _coupled(facts: Facts) -> Iterable[Issue]:

@@ -61,6 +61,16 @@ INDEX = Signature(
     "order-dependent operation, a cap on neighbours)",
     "aggregate with sum, mean or max, drop what depends on the index, break ties by value",
 )
+RECURRENT = Signature(
+    "A recurrent layer reads entries in order",
+    "its state depends on the order in which entries come, and the group changes their order",
+    "sum, average or attend over entries, or sort them by a quantity the group leaves alone before the layer",
+)
+ONE_WAY = Signature(
+    "Kernel is not symmetric in time",
+    "the kernel of a convolution reads the past otherwise than the future",
+    "add the layer's output for the reversed signal, reversed, or make the kernel even (or odd) in time",
+)
 EDGE_ORDER = Signature(
     "The order of edges enters",
     "the answer depends on the order in which edges are listed: an assignment that keeps the last of several edges "
@@ -144,6 +154,12 @@ STOCHASTIC = Signature(
     "two runs on the same input differ by {gap:.2g} in evaluation mode, so it differs from itself at the identity",
     "give forward a `generator` argument (it gets the same seeded one at every call), or switch the noise off in "
     "evaluation mode",
+)
+REMEMBERS = Signature(
+    "The model keeps state between calls",
+    "after another input the same input gives an output that differs by {gap:.2g}: f(x) and f(gx) are then values of "
+    "two functions",
+    "reset what forward keeps (a recurrent state, a cache) at the start of a call, or hand it in as an input",
 )
 COUPLED = Signature(
     "Rows of a batch depend on each other",
