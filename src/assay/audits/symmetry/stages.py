@@ -171,7 +171,7 @@ def run_places(facts: Facts) -> Places:
         def search(name: str = name, outputs: list[str] = outputs) -> Any:
             case, rows, elements = worst_pairs(facts, name)
             return alternatives(subject, take_rows(subject, case, rows[:FEW]), elements, outputs,
-                                spreads=facts.guards.spreads)
+                                spreads=facts.guards.spreads, others=_others(facts, name))
 
         if outputs:
             found = dataclasses.replace(found, alternatives={**found.alternatives, name: tried("search", search) or []})
@@ -180,6 +180,17 @@ def run_places(facts: Facts) -> Places:
     for name in broken or list(subject.group().generators())[:1]:
         found = _located(facts, found, name, tried, deep=bool(broken))
     return dataclasses.replace(found, untested=tried.untested)
+
+
+def _others(facts: Facts, name: str) -> list[tuple[Elements, set[str]]]:
+    """Two elements of every other generator, and the outputs that hold under it."""
+    group, found = facts.subject.group(), []
+    for other in group.generators():
+        tests = [test for test in facts.tests if test.generator == other]
+        if other not in (name, EVERYTHING) and tests:
+            held = {test.errors.output for test in tests if not test.broken}
+            found.append((few(facts, other, 2)(group), held))
+    return found
 
 
 def _located(facts: Facts, found: Places, name: str, tried: Attempts, *, deep: bool) -> Places:

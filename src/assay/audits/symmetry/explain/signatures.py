@@ -23,8 +23,8 @@ PADDING = Signature(
 DISCONTINUOUS = Signature(
     "The output is discontinuous",
     "at the same input {output} jumps by {jump:.2g} of its spread between two precisions, more than rounding: it is "
-    "discontinuous there (a sign, a sort, an argmax, an eigenvector whose sign nobody fixed), and what a jump hangs on "
-    "does not follow the transformation",
+    "discontinuous there (a sign, a sort, an argmax, a hard cutoff, an eigenvector whose sign nobody fixed), and what "
+    "it hangs on does not follow the transformation",
     "make the choice by a rule that follows the group (fix the sign by an invariant, break ties by value), or use "
     "features without a choice (projectors instead of eigenvectors)",
 )
@@ -95,6 +95,12 @@ UNKNOWN = Signature(
     "pattern fits",
     "review this module against the constraint f(gx) = rho f(x)",
 )
+ROUNDED = (
+    ". An error this small that float64 does not remove is often a table or a constant rounded to float32 (angles, "
+    "harmonics): compute it in float64 before it is rounded, or declare a budget"
+)
+"""Said of errors below TABLE whose cause is unknown."""
+TABLE = 1e-5
 SIZE_PARITY = Signature(
     "Breaks at one parity of the image size",
     "a stride or pooling window does not tile images of {parity} size symmetrically",
@@ -195,7 +201,7 @@ MAYBE_WRONG_TEST = Signature(
 )
 FURTHER = Signature(
     "Another module breaks it too",
-    "with {first} mended, {generator} still breaks here: {share:.0%} of the error is its own",
+    "with {first} mended, {generator} still breaks here: {share} of the error is its own",
     "mend it too: it is hidden behind the first one",
 )
 AT_ELEMENT = Signature(
