@@ -152,9 +152,9 @@ def main() -> None:
             rows.append([f"{name}, batch {shape[0]}", *cells])
             print("".join(f"{cell:30s}" if not i else f"{cell:>14s}" for i, cell in enumerate(rows[-1])), flush=True)
     note = (f"In units of backprop's, one thread of {capture().cpu}, torch {torch.__version__}; shortest of "
-            f"{asked.rounds} interleaved rounds of {TURN} steps (fifty times as many for the MLPs) in processor time; ! is "
-            f"above {LIMIT}. The last column is backprop whose optimiser moves a second set of the same weights, as "
-            "Kolen-Pollack's must: what its whole step costs beyond that is the rule's own.")
+            f"{asked.rounds} interleaved rounds of {TURN} steps (fifty times as many for the MLPs) in processor time; "
+            f"! is above {LIMIT}. The last column is backprop whose optimiser moves a second set of the same weights, "
+            "as Kolen-Pollack's must: what its whole step costs beyond that is the rule's own.")
     print(f"columns: {', '.join(COLUMNS)}; lines: forward and backward, whole step, whole step fused\n{note}")
     if asked.write:
         command = f"`OMP_NUM_THREADS=1 python benchmarks/feedback.py --rounds {asked.rounds} --write`"
