@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from equilibrium_training import BOUNDED, CHECKED, CODE, RECORDS, SETTINGS, Setting, agreement, ladder
+from equilibrium_training import BOUNDED, CHECKED, CODE, RECORDS, SETTINGS, Setting, agreement, at_rest, ladder
 from revision import revision_of
 from torch import Tensor, nn
 
@@ -274,7 +274,7 @@ def classic_row(activation: str, solver: str, x: Tensor, y: Tensor, *, rounds: i
     if activation == "tanh":
         ratio = over(interleaved(calls, rounds=2), "ours", "backprop")
         return f"| {activation} | {solver} | {ended.free.steps}/{ended.nudged.steps} | {ended.status} | | {ratio} | | |"
-    truth = at_rest(model, x, y)
+    truth = overrelaxed_to_rest(model, x, y)
     error = furthest(model, truth)
     steps, theirs = 0, float("inf")
     for steps in (15, 20, 30, 45, 60):
@@ -290,7 +290,7 @@ def classic_row(activation: str, solver: str, x: Tensor, y: Tensor, *, rounds: i
             f"{over(times, 'ours', 'backprop')} | {steps}, {theirs:.0e} | {over(times, 'autograd', 'ours')} |")
 
 
-def at_rest(model: EnergyMLP, x: Tensor, y: Tensor) -> list[Tensor]:
+def overrelaxed_to_rest(model: EnergyMLP, x: Tensor, y: Tensor) -> list[Tensor]:
     """The gradient in float64 at the rest that over-relaxed sweeps find."""
     twin = copy.deepcopy(model).double()
     twin.solver = "overrelaxed"
@@ -344,7 +344,7 @@ def while_training(
         optimiser.zero_grad()
         rule.backward(model, x[at], y[at])
         if number in (0, steps // 4, steps):
-            error, cosine = agreement(model, x[at], y[at])
+            error, cosine = agreement(model, at_rest(model, x[at], y[at]))
             worst, least = max(worst, error), min(least, cosine)
         optimiser.step()
     return worst, least
