@@ -120,7 +120,8 @@ def sample(rooms: list[str], size: int, seed: int) -> list[Change]:
 def _changes_in(path: Path) -> Iterator[Change]:
     """All changes of a file; a name is another one when the function or class around the change is another one."""
     tree, place = ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(PACKAGE))
-    around = {id(node): ast.unparse(part) for part in tree.body for node in ast.walk(part)}
+    texts = ((part, ast.unparse(part)) for part in tree.body)
+    around = {id(node): text for part, text in texts for node in ast.walk(part)}
     nodes, numbers = list(ast.walk(tree)), Counter[str]()
     for index, (node, _, lines, told) in enumerate(changes_of(tree)):
         text = f"{place} {around[id(nodes[node])]}"

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-from assay.networks.energy_net.evaluation import Evaluation, Kept
+from assay.networks.energy_net.evaluation import EvaluatedLink, Kept
 from assay.networks.energy_net.graph import OrderedUnits, Unit
 from assay.networks.energy_net.links import Conditions, Link
 from assay.protocols import State
@@ -34,7 +34,7 @@ AT_THE_START: Nodes = ((0.0,), (1.0,))
 """The derivative at the free state itself: the limit of no nudge."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class NetDeviationSweep:
     """One sweep from the output down; ``resting`` are the free states, once for each phase, and ``kept`` has the links
     at them."""
@@ -119,7 +119,7 @@ class NetDeviationSweep:
     def _bare(self, index: int, link: Link, values: Sequence[Tensor]) -> Tensor:
         return link(values, self.conditions, winners=self._at_rest(index, link).winners, bare=True)
 
-    def _at_rest(self, index: int, link: Link) -> Evaluation:
+    def _at_rest(self, index: int, link: Link) -> EvaluatedLink:
         """A link at the free state, of one phase: the others share it."""
         return self.kept.at(index, link, [self.free[parent] for parent in self.split.units[index].parents])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from assay.networks.energy_net.links import Conditions, Link
 from assay.protocols import State
 
 
-class Links(Protocol):
+class LinkAnswers(Protocol):
     """What a sweep asks of links, each by its number and at the states below it."""
 
     def drive(self, number: int, link: Link, below: Sequence[Tensor]) -> Tensor:
@@ -31,6 +31,7 @@ class Links(Protocol):
         """Hear which drive has taken a layer to ``units``."""
 
 
+@final
 @dataclass(frozen=True)
 class Composable:
     """Links computed anew and differentiable themselves: for backprop through sweeps and complex states."""
@@ -50,8 +51,9 @@ class Composable:
         """Nothing is kept."""
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+@final
+@dataclass(eq=False)
+class EvaluatedLink:
     """A link at the states ``below``; the graph ends at copies of them."""
 
     below: tuple[Tensor, ...]
@@ -74,16 +76,17 @@ class Evaluation:
         return torch.autograd.grad(self.out, parameters, cotangent, retain_graph=True, allow_unused=True)
 
 
+@final
 @dataclass(eq=False)
 class Kept:
     """The latest evaluation of every link, and the whole drive that took each layer of units where it is."""
 
     conditions: Conditions
     phases: int = 1
-    evaluations: dict[int, Evaluation] = field(default_factory=dict)
+    evaluations: dict[int, EvaluatedLink] = field(default_factory=dict)
     arrivals: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
-    def at(self, number: int, link: Link, below: Sequence[Tensor], conditions: Conditions | None = None) -> Evaluation:
+    def at(self, number: int, link: Link, below: Sequence[Tensor], conditions: Conditions | None = None) -> EvaluatedLink:
         """The evaluation of a link at real states ``below``."""
         known = self.evaluations.get(number)
         if known is None or any(a is not b for a, b in zip(known.below, below, strict=True)):
@@ -92,7 +95,7 @@ class Kept:
                 leaves = tuple(s.detach().requires_grad_() if s.is_floating_point() else s for s in below)
                 out = link(leaves, conditions or self.conditions, phases=self.phases,
                            winners=winners if link.linear else None)
-            known = self.evaluations[number] = Evaluation(tuple(below), leaves, out, winners)
+            known = self.evaluations[number] = EvaluatedLink(tuple(below), leaves, out, winners)
         return known
 
     def drive(self, number: int, link: Link, below: Sequence[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ states, phase by phase, and its running statistics move once per batch (``Condit
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,10 +53,10 @@ _MAXIMA: dict[type[nn.Module], Callable[..., Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Conditions:
-    """What is drawn once for a batch: dropout masks, by node. ``first`` is True while the batch is clamped; ``inputs``
-    are for links that read them beside states."""
+    """What is drawn once for a batch, when it is first asked for: dropout masks, by node. ``first`` is True while the
+    batch is clamped; ``inputs`` are for links that read them beside states."""
 
     masks: dict[str, Tensor] = field(default_factory=dict)
     first: bool = False
@@ -73,7 +73,7 @@ class Link:
     nodes: tuple[fx.Node, ...]
     output: fx.Node
     sources: tuple[fx.Node, ...]
-    modules: dict[str, nn.Module]
+    modules: Mapping[str, nn.Module]
     clamped: fx.Node | None = None
 
     @property

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from assay.errors import InputError, expected, unknown
 from assay.networks.energy_net.deviation import AT_THE_START, NetDeviationSweep, Nodes, change_of_product
-from assay.networks.energy_net.evaluation import Composable, Kept, Links
+from assay.networks.energy_net.evaluation import Composable, Kept, LinkAnswers
 from assay.networks.energy_net.graph import Unit, outputs_of, split
 from assay.networks.energy_net.links import Conditions, Link
 from assay.networks.equilibrium import EquilibriumModule, add_to_grad, check_classes, softmax
@@ -48,7 +48,7 @@ class ClampedNet:
         phases *= self.phases
         return replace(self, phases=phases, kept=Kept(self.conditions, phases))
 
-    def links(self, like: Tensor) -> Links:
+    def links(self, like: Tensor) -> LinkAnswers:
         """The links for states ``like`` these that nothing differentiates."""
         return Composable(self.conditions, self.phases) if like.is_complex() else self.kept
 
@@ -159,7 +159,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
             return relax(lambda s: self._swept(clamped, s, nudge, links), state, sweeps=sweeps, tolerance=tolerance,
                          trace=trace)
 
-    def _swept(self, clamped: ClampedNet, state: State, nudge: Nudge | None, links: Links) -> State:
+    def _swept(self, clamped: ClampedNet, state: State, nudge: Nudge | None, links: LinkAnswers) -> State:
         new, order = list(state), range(len(state))
         for index in order if nudge is None else reversed(order):
             drive = self._drive(index, clamped, new, nudge=nudge, links=links)
@@ -168,7 +168,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         return tuple(new)
 
     def _drive(
-        self, index: int, clamped: ClampedNet, state: Sequence[Tensor], *, nudge: Nudge | None, links: Links
+        self, index: int, clamped: ClampedNet, state: Sequence[Tensor], *, nudge: Nudge | None, links: LinkAnswers
     ) -> Tensor:
         unit = self.parts.units[index]
         if unit.constant:
@@ -185,7 +185,7 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
             drive = drive + self.gamma ** (self.parts.levels - unit.level) * pulls[index]
         return drive
 
-    def _pulls(self, state: Sequence[Tensor], nudge: Nudge, links: Links) -> dict[int, Tensor]:
+    def _pulls(self, state: Sequence[Tensor], nudge: Nudge, links: LinkAnswers) -> dict[int, Tensor]:
         """beta times minus the gradient of the loss with respect to each unit the output is read from."""
         readers = self.parts.readers
         number, below = len(self.parts.units), [state[p] for p in readers]

@@ -147,17 +147,17 @@ class Graph:
             elif kept.attribute in ADDED or (not self.has_other_data(node) and tensor.grad_fn in self.selected):
                 continue
             elif weights := self._made_of(tensor):
-                found.append(Carrier(weights, exchanged=False, gain=self._is_gain(node, tensor)))
+                found.append(Carrier(weights, exchanged=False, gain=self.multiplies_places(node, tensor)))
         return found
 
-    def _is_gain(self, node: Any, tensor: Tensor) -> bool:
+    def multiplies_places(self, node: Any, tensor: Tensor) -> bool:
         """Whether the error is multiplied by this tensor place by place, and not summed over its places next."""
         if tensor.is_complex():  # a product of spectra is a convolution
             return False
         normalises = any(norm in type(node).__name__ for norm in NORMS)
-        return normalises or (not self._summed_over(node, tensor) and elementwise(node, self.depends, tensor))
+        return normalises or (not self.summed_over(node, tensor) and elementwise(node, self.depends, tensor))
 
-    def _summed_over(self, node: Any, tensor: Tensor) -> bool:
+    def summed_over(self, node: Any, tensor: Tensor) -> bool:
         """Whether the next step sums over an axis along which the tensor varies: a product written by hand."""
         rank = len(sizes(node) or ())
         varies = {rank - 1 - axis for axis, size in enumerate(reversed(tensor.shape)) if size > 1}

@@ -7,7 +7,7 @@ simulation has, are of no help to a device: states are used here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -50,7 +50,7 @@ class DeviceNoise:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((NOISY, QUIET, SMALL), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Learned:
         """Accuracy after learning from noisy read-outs; answers are given without noise."""
         from assay.learning import evaluate
         from assay.tasks import digits
@@ -66,7 +66,7 @@ class DeviceNoise:
         return Learned(
             accuracy=100 * evaluate(plain, task.test).accuracy, loss=result.final_loss,
             rest=recipe.rest(noisy, rule, *recipe.batch_of(task)),
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """What the noise costs."""

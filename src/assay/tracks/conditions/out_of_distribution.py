@@ -7,7 +7,7 @@ distance, is the yardstick of what is possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,7 +58,7 @@ class EnergyOutOfDistribution:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((ENERGY, SOFTMAX), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Separation:
         """Train on eight digits and score known, new and shuffled pictures."""
         import torch
 
@@ -89,7 +89,7 @@ class EnergyOutOfDistribution:
         return Separation(
             new_digits=_area(strangeness(new), known), shuffled=_area(strangeness(task.test.x[:, order]), known),
             loss=result.final_loss,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The difference of the areas, seed by seed."""

@@ -8,6 +8,7 @@ they are.
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -37,7 +38,7 @@ class Quantised(Record):
     loss: float
 
 
-class Levels:
+class Levels(ABC):
     """The shared experiment: how many levels, and how much accuracy they may cost."""
 
     claim: str
@@ -48,7 +49,7 @@ class Levels:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls(ARMS, self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Quantised:
         """Train at the precision of the arm, quantise, answer the test set."""
         from assay.learning import evaluate
         from assay.tasks import digits
@@ -63,7 +64,7 @@ class Levels:
         weights = [p for p in model.parameters() if p.ndim > 1]
         zeros = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
         accuracy = 100 * evaluate(model, task.test).accuracy
-        return Quantised(accuracy=accuracy, zeros=zeros, loss=result.final_loss).stored()
+        return Quantised(accuracy=accuracy, zeros=zeros, loss=result.final_loss)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """What low precision costs, seed by seed."""

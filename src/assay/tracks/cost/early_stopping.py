@@ -60,7 +60,7 @@ class EarlyStopping:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((STOPS, RUNS_ON), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> TrainingCost:
         """One training, timed by the processor's clock after a step that warms up."""
         import time
 
@@ -72,7 +72,7 @@ class EarlyStopping:
         began = time.process_time()
         result = recipe.learn(model, task, rule, trial, epochs=EPOCHS)
         spent = time.process_time() - began
-        return TrainingCost(cpu_seconds=spent, accuracy=100 * result.test_accuracy, loss=result.final_loss).stored()
+        return TrainingCost(cpu_seconds=spent, accuracy=100 * result.test_accuracy, loss=result.final_loss)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """Time first, accuracy as well; the worse of the two decides."""

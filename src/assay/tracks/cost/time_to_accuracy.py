@@ -8,7 +8,7 @@ never gets there counts with all its time and is named.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -52,7 +52,7 @@ class TimeToAccuracy:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Clock:
         """Train with a stopwatch that runs during gradients only."""
         from assay.rules import Backprop
         from assay.tasks import digits
@@ -72,7 +72,7 @@ class TimeToAccuracy:
         return Clock(
             cpu_seconds=spent[-1 if reached is None else reached][0], epochs=None if reached is None else reached + 1,
             accuracy=100 * result.test_accuracy, loss=result.final_loss,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The ratio of the times, on a logarithmic scale."""

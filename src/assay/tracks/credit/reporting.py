@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from assay import stats
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
@@ -45,8 +45,8 @@ class StandardReporting:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return training.trials(ARMS, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
-        return training.train_arm(RULES[trial.arm], trial.seed, budget=trial.budget).stored()
+    def measure(self, trial: Trial) -> TrainedBlocks:
+        return training.train_arm(RULES[trial.arm], trial.seed, budget=trial.budget)
 
     def judge(self, outcomes: Outcomes) -> Utility:
         """The protocol on DFA: do its trained blocks beat frozen ones?"""

@@ -6,9 +6,9 @@ validation picture in ten, or when it ends below half of the accuracy that norma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from assay import stats
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
@@ -55,7 +55,7 @@ class Divergence:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((WITHOUT,), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> TrainingEnd:
         """Train, and let the trained network relax on validation pictures."""
         import torch
 
@@ -75,7 +75,7 @@ class Divergence:
         return TrainingEnd(
             stopped=result.diverged, settled=float((moved < recipe.RESTING).double().mean()),
             accuracy=100 * result.test_accuracy, loss=result.final_loss,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether every training of the arm diverged."""

@@ -7,7 +7,7 @@ trained by backprop, that loses the same units.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -74,7 +74,7 @@ class Healing:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((TRAINED,), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Kick:
         """Train (or plant), let it rest, kick, let it rest again."""
         import torch
 
@@ -100,7 +100,7 @@ class Healing:
             answers=float((answers[0] == answers[1]).double().mean()),
             distance=float((after - before).norm() / before.norm()),
             accuracy=100 * float((answers[1] == task.test.y).double().mean()),
-        ).stored()
+        )
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether every network came back."""
@@ -156,7 +156,7 @@ class LastingDamage:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((RELAXES, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Damage:
         """Accuracy before and after the same random units are silenced."""
         import torch
 
@@ -189,7 +189,7 @@ class LastingDamage:
                 model.input.weight[dead], model.input.bias[dead] = 0.0, 0.0
                 model.loop.weight[dead], model.loop.weight[:, dead] = 0.0, 0.0
         damaged = evaluate(model, task.test).accuracy
-        return Damage(whole=100 * whole, damaged=100 * damaged, loss=result.final_loss).stored()
+        return Damage(whole=100 * whole, damaged=100 * damaged, loss=result.final_loss)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The paired difference in accuracy after the damage."""

@@ -7,7 +7,7 @@ last tenth, which neither arm trains on. Floors: the frequencies of single chara
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -57,7 +57,7 @@ class Characters:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Text:
         """Bits per character of the trained network on the end of the text."""
         import math
 
@@ -74,7 +74,7 @@ class Characters:
                               order=10_000 if trial.arm == TWIN else 0)
         single, pairs = _counted(task)
         return Text(bits=result.test_loss / math.log(2), single=single, pairs=pairs,
-                    accuracy=100 * result.test_accuracy).stored()  # fmt: skip
+                    accuracy=100 * result.test_accuracy)  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The difference in bits, seed by seed."""

@@ -8,7 +8,7 @@ accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -60,7 +60,7 @@ class Depth:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Deep:
         """Accuracy, and the cosine of the deepest credit before and after."""
         import torch
 
@@ -88,7 +88,7 @@ class Depth:
         return Deep(
             accuracy=100 * result.test_accuracy, loss=result.final_loss, before=before,
             after=_first_cosine(model, rule, *batch) if settles else None,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """Not worse than backprop, and by the true gradient down to the first layer."""

@@ -6,7 +6,7 @@ forgetting. Both rules see the same data in the same order from the same weights
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -54,7 +54,7 @@ class Forgetting:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Memory:
         """Train on the old half, then on the new; look at both on the test part."""
         from assay.rules import Backprop
         from assay.tasks import digits
@@ -71,7 +71,7 @@ class Forgetting:
             result = recipe.learn(model, new, rule, trial, epochs=EPOCHS, order=1)
         return Memory(
             learned=learned, kept=_among(model, old.test, OLD), new=_among(model, new.test, NEW), loss=result.final_loss
-        ).stored()
+        )
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """How much more of the old EP keeps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from assay.frozen import Frozen
 from assay.protocols import Outcomes
@@ -13,9 +13,14 @@ from assay.protocols import Outcomes
 class Record(Frozen):
     """Base of the records of a claim; unknown and missing fields are refused when it is read."""
 
-    def stored(self) -> dict[str, Any]:
-        """The record as the JSON object a cell keeps."""
-        return self.model_dump(mode="json")
+
+class Answered(Record):
+    """Which test items a training got right (``assay.learning.answers.answered``), so that items are a sample too."""
+
+    correct: str | None = None
+    items: int | None = None
+    test_set: str | None = None
+    test_items: str | None = None
 
 
 R = TypeVar("R", bound=Record)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements, translation_of
 from assay.audits.symmetry.representations.actions import Backwards, Permuted, Regular, Scaled
-from assay.audits.symmetry.representations.base import Both, Invariant, Linear, Representation, inner
+from assay.audits.symmetry.representations.base import BASES, Both, Invariant, Linear, Representation, inner
 from assay.audits.symmetry.representations.images import Image, group_turns, roll_each
 from assay.audits.symmetry.representations.irreps import Irreps
 from assay.audits.symmetry.representations.unitary import Adjoint, LinkVariable, Phase, Site
@@ -191,7 +191,7 @@ def _on_grid(shape: tuple[int, ...], elements: Elements) -> Iterable[Representat
     sizes = (2 * turns,) if mirror else (turns, 2 * turns)
     images = [(a, b) for a, b in combinations(axes, 2) if shape[a] == shape[b] and b == a + 1 and turns in (1, 2, 4)]
     fibres: list[Representation] = [Regular(a) for a in axes if shape[a] in sizes]
-    fibres += [Linear(axis=a, part="linear") for a in axes if shape[a] == 2]
+    fibres += [Linear(axis=a, part="linear", basis=basis) for basis in ("", *BASES) for a in axes if shape[a] == 2]
     yield from fibres
     for pair in images:
         yield Image(pair, None)
