@@ -86,7 +86,9 @@ class Kept:
     evaluations: dict[int, EvaluatedLink] = field(default_factory=dict)
     arrivals: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
-    def at(self, number: int, link: Link, below: Sequence[Tensor], conditions: Conditions | None = None) -> EvaluatedLink:
+    def at(
+        self, number: int, link: Link, below: Sequence[Tensor], conditions: Conditions | None = None
+    ) -> EvaluatedLink:
         """The evaluation of a link at real states ``below``."""
         known = self.evaluations.get(number)
         if known is None or any(a is not b for a, b in zip(known.below, below, strict=True)):
