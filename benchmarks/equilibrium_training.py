@@ -156,10 +156,11 @@ def erred(setting: Setting, seed: int) -> dict[str, float]:
         optimiser.zero_grad()
         rule.backward(model, x, y)
         if number in (0, *LOOKS):
-            error, cosine = agreement(model, x, y)
+            true = at_rest(model, x, y)
+            error, cosine = agreement(model, true)
             worst, least = max(worst, error), min(least, cosine)
             if number:  # before the first step weights are small, and feedback with them
-                without.append(without_feedback(model, x, y))
+                without.append(without_feedback(model, x, y, true))
         optimiser.step()
     return {"error": worst, "cosine": least, "backprop_least": min(without), "backprop_most": max(without)}
 
@@ -176,21 +177,21 @@ def ended(setting: Setting, arm: str, seed: int) -> dict[str, float]:
     return {"accuracy": result.test_accuracy}
 
 
-def agreement(model: Any, x: Tensor, y: Tensor) -> tuple[float, float]:
-    """The largest error and smallest cosine of any parameter's ``.grad`` beside the gradient at rest in float64."""
-    found, true = [p.grad.double() for p in model.parameters()], at_rest(model, x, y)
+def agreement(model: Any, true: list[Tensor]) -> tuple[float, float]:
+    """The largest error and smallest cosine of any parameter's ``.grad`` beside the ``true`` one."""
+    found = [p.grad.double() for p in model.parameters()]
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, true, strict=True)]
     cosines = [float((a * b).sum() / (a.norm() * b.norm())) for a, b in zip(found, true, strict=True)]
     return max(errors), min(cosines)
 
 
-def without_feedback(model: Any, x: Tensor, y: Tensor) -> float:
+def without_feedback(model: Any, x: Tensor, y: Tensor, true: list[Tensor]) -> float:
     """The error that backprop of the feed-forward network would make: what there is for the phases of EP to do."""
     twin = copy.deepcopy(model).double()
     twin.zero_grad()
     Backprop().backward(twin.feedforward(), x.double(), y)
-    return max(float((p.grad - true).norm() / true.norm())
-               for p, true in zip(twin.parameters(), at_rest(model, x, y), strict=True))
+    return max(float((p.grad - best).norm() / best.norm())
+               for p, best in zip(twin.parameters(), true, strict=True))
 
 
 def at_rest(model: Any, x: Tensor, y: Tensor) -> list[Tensor]:
