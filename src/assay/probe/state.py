@@ -25,13 +25,16 @@ class Remembering:
 
     def __init__(self, call: Call | None, seed: int) -> None:
         self._call, self._seed = call, seed
-        self._kept: WeakKeyDictionary[nn.Module, list[_State]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[nn.Module, dict[str, _State]] = WeakKeyDictionary()
 
     def __call__(self, model: nn.Module, value: Any) -> Any:
+        # By name: some modules are equal while they are not the same (escnn), and equality changes with their buffers.
         if model not in self._kept:
-            self._kept[model] = [_State(module) for module in model.modules()]
-        for module, state in zip(model.modules(), self._kept[model], strict=True):
-            state.restore(module)
+            modules = model.named_modules(remove_duplicate=False)
+            self._kept[model] = {name: _State(module) for name, module in modules}
+        for name, module in model.named_modules(remove_duplicate=False):
+            if name in self._kept[model]:
+                self._kept[model][name].restore(module)
         return self._call(model, value) if self._call else default_call(model, value, self._seed)
 
 

@@ -209,7 +209,8 @@ def _gradients(
     }
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     sources = [*wanted.values(), *weights.values()]
-    found = torch.autograd.grad(torch.stack(terms).sum(), sources, allow_unused=True)
+    # A model may keep a part of its graph (weights expanded once, as escnn does): it must not be freed.
+    found = torch.autograd.grad(torch.stack(terms).sum(), sources, allow_unused=True, retain_graph=True)
     filled = [exact(torch.zeros_like(x) if g is None else g) for x, g in zip(sources, found, strict=True)]
     return _Gradients(
         dict(zip(wanted, filled[: len(wanted)], strict=True)), dict(zip(weights, filled[len(wanted) :], strict=True))
