@@ -185,6 +185,16 @@ def everything_learning(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Runs the original code of compiled models: the compiler neither follows hooks nor keeps to float64."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextlib.contextmanager
 def room_to_compile() -> Iterator[None]:
     """Lets a compiled model be compiled for every shape it is asked with.
 

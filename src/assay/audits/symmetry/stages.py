@@ -82,8 +82,8 @@ def run_guards(subject: Subject, options: Options, sample: Any) -> tuple[Subject
         checks.append(problem)
         if problem.verdict is Verdict.ERROR:
             return subject, Guards(tuple(checks), problem.reason), ()
-    mode = guards.mode_check(subject.model)
-    checks += [mode] if mode is not None else []
+    notes = (guards.mode_check(subject.model), guards.compiled_check(subject.model))
+    checks += [note for note in notes if note is not None]
     stochastic, reproducible = guards.is_stochastic(subject), True
     if stochastic:
         # Noise drawn in two dtypes is two noises: only one precision is compared with itself.

@@ -15,6 +15,9 @@ from torch import Tensor
 from assay.audits.symmetry.measure.gradients import forward_with_grad, inner
 from assay.audits.symmetry.measure.quotients import Quotient, quotient
 from assay.audits.symmetry.measure.tolerance import Label
+from assay.audits.symmetry.representations.actions import Permuted
+from assay.audits.symmetry.representations.base import Representation
+from assay.audits.symmetry.spec import atoms
 from assay.audits.symmetry.subject import Subject
 from assay.probe.copies import refreshed
 from assay.probe.noise import normal
@@ -114,12 +117,19 @@ def input_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | str:
 
     def compare() -> Quotient:
         direction = [normal(exact(x), random) if is_continuous(x) else None for x in leaves]
+        # Absent pairs stay absent: of a matrix that a model makes sparse autograd gives the slopes of the others.
+        pairs_of = zip(direction, leaves, subject.inputs, strict=True)
+        direction = [d * (x != 0) if d is not None and _of_pairs(rep) else d for d, x, rep in pairs_of]
         along = iter(gradients)
         pairs = [(g, d) for d in direction if d is not None for g in [next(along)] if g is not None]
         analytic = sum(float(inner(g, d)) for g, d in pairs)
         return quotient(analytic, _along(value, leaves, direction), _scale(leaves))
 
     return _summary("inputs", _until_decided(compare))
+
+
+def _of_pairs(rep: Representation) -> bool:
+    return any(isinstance(one, Permuted) and len(one.where) > 1 for one in atoms(rep))
 
 
 def parameter_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | str:

@@ -270,6 +270,14 @@ def mode_check(model: nn.Module) -> Check | None:
     )
 
 
+def compiled_check(model: nn.Module) -> Check | None:
+    """Says that the original code of a compiled model is tested; None of any other."""
+    if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+        return None
+    reason = "the code that torch.compile was given was tested; audit_same says whether the compiled one does the same"
+    return Check(name="compiled", verdict=Verdict.PASS, reason=reason)
+
+
 def twin_check(subject: Subject) -> Check | None:
     """Whether a float64 version given by the user is the same function, at the inputs and at others; None without one.
 
