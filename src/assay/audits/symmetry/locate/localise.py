@@ -55,6 +55,8 @@ class EventFit:
     """Inner products were taken after centring (translations): a constant that should not be there passes too."""
     added: bool = False
     """Under ``representation`` the error is the same for every input: a constant was added that does not follow."""
+    index: int = 0
+    """Which tensor of the event this is about: the worst."""
 
     @property
     def consistent(self) -> bool:
@@ -237,7 +239,7 @@ def test_event(
         place = _best(event, here_view, there=moved, low=low, elements=elements, group=group, module=module,
                       picture=picture)
         if worst is None or place.excess > worst.excess:
-            worst = place
+            worst = dataclasses.replace(place, index=index)
     return worst
 
 
