@@ -32,10 +32,16 @@ class Remembering:
         if model not in self._kept:
             modules = model.named_modules(remove_duplicate=False)
             self._kept[model] = {name: _State(module) for name, module in modules}
+        self._restore(model)
+        try:
+            return self._call(model, value) if self._call else default_call(model, value, self._seed)
+        finally:
+            self._restore(model)  # copies are made of it
+
+    def _restore(self, model: nn.Module) -> None:
         for name, module in model.named_modules(remove_duplicate=False):
             if name in self._kept[model]:
                 self._kept[model][name].restore(module)
-        return self._call(model, value) if self._call else default_call(model, value, self._seed)
 
 
 class _State:
@@ -47,12 +53,13 @@ class _State:
 
     def restore(self, module: nn.Module) -> None:
         now = dict(module.named_buffers(recurse=False))
-        with torch.no_grad():
-            for name, old in self.buffers.items():
-                if name in now and now[name].shape == old.shape:
-                    now[name].copy_(old)
         if self.scripted:
+            with torch.no_grad():
+                for name, old in self.buffers.items():
+                    now[name].copy_(old)
             return
+        for name, old in self.buffers.items():
+            module._buffers[name] = old.clone()  # not written into: a graph may keep what was there
         for name in now.keys() - self.buffers.keys():
             del module._buffers[name]
         inside = vars(module)

@@ -145,7 +145,7 @@ def memory_check(gap: float) -> Check | None:
     if not gap:
         return None
     reason = (
-        f"the same input gives another output (by {gap:.2g}) after another input was run: the model keeps state "
+        f"the same input gives another output (by {gap:.2g}) after another call: the model keeps state "
         "between calls; its state was put back before every call, and it was tested that way"
     )
     return Check(name="memory", verdict=Verdict.INCONCLUSIVE, reason=reason, label="UNTESTED")
