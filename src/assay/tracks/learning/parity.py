@@ -19,7 +19,7 @@ from assay.registry import track
 from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Table, Verdict
 from assay.stats import Decision
 from assay.stats.intervals import deviation
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Answered, Record, paired, recorded
 
 EQPROP, BACKPROP, FLOORS = "eqprop", "backprop", "floors"
 TWIN = "control: backprop in another order"
@@ -40,7 +40,7 @@ CONTROL_SEEDS = 3
 CLAIM = "EqProp reaches the accuracy of backprop on digits (gap within 1 percentage point)."
 
 
-class TunedRate(Record):
+class TunedRate(Answered):
     """The better of the rates an arm tried at one seed, its test accuracy (%) and which items it got right."""
 
     rate: float
@@ -51,10 +51,6 @@ class TunedRate(Record):
     """Validation accuracy (%) at each rate."""
     diverged: str | None = None
     residual: float | None = None
-    correct: str | None = None
-    items: int | None = None
-    test_set: str | None = None
-    test_items: str | None = None
 
 
 class FloorsReached(Record):

@@ -14,6 +14,15 @@ class Record(Frozen):
     """Base of the records of a claim; unknown and missing fields are refused when it is read."""
 
 
+class Answered(Record):
+    """Which test items a training got right (``assay.learning.answers.answered``), so that items are a sample too."""
+
+    correct: str | None = None
+    items: int | None = None
+    test_set: str | None = None
+    test_items: str | None = None
+
+
 R = TypeVar("R", bound=Record)
 
 
