@@ -113,6 +113,7 @@ EXTENDED = {
     "Counting": "a display counts what it prints",
     "Remembering": "in training mode the same call is made without dropout",
     "Key": "an audit takes every signature, under a key that says so",
+    "Remembering": "under other conditions a model is called without its dropout besides",
     "Probe": "what is asked for a symmetry has a group beside all that a probe has",
 }
 """Classes that are used as they are and extended all the same, and why."""
