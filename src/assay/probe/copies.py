@@ -35,7 +35,18 @@ def duplicate(
             if not isinstance(module, torch.jit.ScriptModule):
                 _cast_attributes(module, dtype)
     twin.zero_grad(set_to_none=True)
-    return twin if training is None else twin.train(training)
+    if training is None:
+        return twin
+    twin.train(training)
+    refreshed(twin)
+    return twin
+
+
+def refreshed(model: nn.Module) -> None:
+    """Makes again what a model in evaluation mode keeps of its weights (expanded kernels, merged adapters)."""
+    if not model.training:
+        model.train()
+        model.eval()
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -171,6 +182,16 @@ def everything_learning(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Runs the original code of compiled models: the compiler neither follows hooks nor keeps to float64."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 @contextlib.contextmanager

@@ -25,14 +25,23 @@ class Remembering:
 
     def __init__(self, call: Call | None, seed: int) -> None:
         self._call, self._seed = call, seed
-        self._kept: WeakKeyDictionary[nn.Module, list[_State]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[nn.Module, dict[str, _State]] = WeakKeyDictionary()
 
     def __call__(self, model: nn.Module, value: Any) -> Any:
+        # By name: some modules are equal while they are not the same (escnn), and equality changes with their buffers.
         if model not in self._kept:
-            self._kept[model] = [_State(module) for module in model.modules()]
-        for module, state in zip(model.modules(), self._kept[model], strict=True):
-            state.restore(module)
-        return self._call(model, value) if self._call else default_call(model, value, self._seed)
+            modules = model.named_modules(remove_duplicate=False)
+            self._kept[model] = {name: _State(module) for name, module in modules}
+        self._restore(model)
+        try:
+            return self._call(model, value) if self._call else default_call(model, value, self._seed)
+        finally:
+            self._restore(model)  # copies are made of it
+
+    def _restore(self, model: nn.Module) -> None:
+        for name, module in model.named_modules(remove_duplicate=False):
+            if name in self._kept[model]:
+                self._kept[model][name].restore(module)
 
 
 class _State:
@@ -44,12 +53,13 @@ class _State:
 
     def restore(self, module: nn.Module) -> None:
         now = dict(module.named_buffers(recurse=False))
-        with torch.no_grad():
-            for name, old in self.buffers.items():
-                if name in now and now[name].shape == old.shape:
-                    now[name].copy_(old)
         if self.scripted:
+            with torch.no_grad():
+                for name, old in self.buffers.items():
+                    now[name].copy_(old)
             return
+        for name, old in self.buffers.items():
+            module._buffers[name] = old.clone()  # not written into: a graph may keep what was there
         for name in now.keys() - self.buffers.keys():
             del module._buffers[name]
         inside = vars(module)

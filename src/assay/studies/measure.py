@@ -17,6 +17,7 @@ TOGETHER = "assay.studies.measure:measure_together"
 
 def measure_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Run one trial; called by name inside a worker process."""
+    # The track registers itself when its module is imported; a worker has imported nothing of the user's yet.
     importlib.import_module(payload["module"])
     track = registry.tracks[payload["track"]]
     with _on(payload):

@@ -82,16 +82,18 @@ def run_guards(subject: Subject, options: Options, sample: Any) -> tuple[Subject
         checks.append(problem)
         if problem.verdict is Verdict.ERROR:
             return subject, Guards(tuple(checks), problem.reason), ()
-    mode = guards.mode_check(subject.model)
-    checks += [mode] if mode is not None else []
-    stochastic, reproducible = guards.is_stochastic(subject), True
+    notes = (guards.mode_check(subject.model), guards.compiled_check(subject.model))
+    checks += [note for note in notes if note is not None]
+    stochastic, reproducible, remembered = guards.is_stochastic(subject), True, 0.0
+    if stochastic and not guards.is_stochastic(restored(subject)):
+        stochastic, remembered = 0.0, stochastic  # no noise: it remembers what it was asked before
     if stochastic:
         # Noise drawn in two dtypes is two noises: only one precision is compared with itself.
         why = "its noise differs between dtypes"
         subject = dataclasses.replace(subject, common_noise=True, high=None, high_problem=why, _base={})
         reproducible = not guards.is_stochastic(subject)
     checks.append(guards.determinism_check(stochastic, reproducible))
-    remembered = 0.0 if stochastic else guards.remembers(subject)
+    remembered = remembered or (0.0 if stochastic else guards.remembers(subject))
     memory = guards.memory_check(remembered)
     if memory is not None:
         checks.append(memory)

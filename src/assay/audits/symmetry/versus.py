@@ -15,7 +15,7 @@ from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.stages import run_forward
 from assay.audits.symmetry.subject import prepare
 from assay.learning.subjects import subject_of
-from assay.probe.copies import own_autograd, untouched_random_state
+from assay.probe.copies import own_autograd, uncompiled, untouched_random_state
 from assay.results import Check, Finding, Measurement, Table, Verdict
 from assay.stats import summarise
 
@@ -43,7 +43,7 @@ def against(
     started = time.perf_counter()
     counts = Options.counts(rare, inputs, transforms)
     options = Options(seed, budget, *counts, frozenset({"special", "sizes"}))
-    with untouched_random_state(), own_autograd():
+    with untouched_random_state(), own_autograd(), uncompiled():
         before, after = (
             _measured(model, sample, symmetry, options, call=call, device=device) for model in (old, new)
         )

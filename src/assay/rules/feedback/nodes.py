@@ -41,6 +41,14 @@ def sizes(node: Any, output: int = 0) -> torch.Size | None:
         return None
 
 
+def is_complex(node: Any) -> bool:
+    """Whether a node's output is complex."""
+    try:
+        return bool(node._input_metadata[0].dtype.is_complex)
+    except (AttributeError, IndexError, RuntimeError, TypeError):
+        return False
+
+
 def spread_over(node: Any, index: int) -> bool:
     """Whether an input of a node is repeated to the size of its output, by the node or just before it."""
     shape, (child, output) = sizes(node), node.next_functions[index]

@@ -110,7 +110,7 @@ class FeedbackAlignment:
                                    prepared=self._prepared)
         else:
             routes = DirectRoutes(known, self.matrices, self._layouts, skip=survey.skip)
-        watched = known.watched() if known.parametrised else NOTHING
+        watched = known.watched() if known.computes else NOTHING
         with torch.enable_grad(), feedback_layers(routes, only=survey.places, imported=survey.imported), watched:
             logits = model(x)
             if isinstance(routes, DirectRoutes):

@@ -170,7 +170,7 @@ def _rows(graph: Graph, known: WeightNames, hooks: Hooks) -> list[WeightCoverage
             selected = child in graph.selected and graph.has_other_data(node)
             for name in () if child in graph.depends and not selected else graph.weights_below(child):
                 mine = [carrier for carrier in carriers if name in carrier.weights or (
-                    carrier.exchanged and _owner(next(iter(carrier.weights))) == _owner(name))]
+                    carrier.exchanged and known.owner(next(iter(carrier.weights))) == known.owner(name))]
                 use = (_answer(name, answered[node]) if node in answered and not inputs
                        else _use(node, name, mine, below=below, sends=bool(inputs)) if inputs or looks_up
                        else _answer(name, False))
@@ -188,12 +188,6 @@ def _rows(graph: Graph, known: WeightNames, hooks: Hooks) -> list[WeightCoverage
 
 
 ORDER = ("not reached", "feedback", "first layer", "gain", "look-up", "additive")
-
-
-def _owner(name: str) -> str:
-    """The parametrised weight a parameter belongs to: ``a.parametrizations.weight`` of ``....weight.original0``."""
-    head, found, tail = name.partition("parametrizations.")
-    return f"{head}{found}{tail.partition('.')[0]}" if found else name
 
 
 def _is_direct(node: Any) -> bool:

@@ -17,7 +17,7 @@ from assay.registry import track
 from assay.results import Finding, Reference
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,13 +43,7 @@ class Separation(Record):
 CLAIM = "The energy at rest tells strange pictures from known ones better than softmax confidence does."
 
 
-@track(
-    36,
-    "energy-ood",
-    claim=CLAIM,
-    title="Energy as an out-of-distribution score",
-    on_request=True,
-)
+@track(36, "energy-ood", claim=CLAIM, title="Energy as an out-of-distribution score", on_request=True)
 class EnergyOutOfDistribution:
     """One trained network per seed, read by several scores."""
 
@@ -105,7 +99,7 @@ class EnergyOutOfDistribution:
         ours, theirs = pairs.of(lambda record: record.mean)
         parts = {name: [fmean(getattr(r, name) for r in side) for side in (pairs.first, pairs.second)]
                  for name in ("new_digits", "shuffled")}  # fmt: skip
-        values = {arm: [r.mean for r in recorded(outcomes, arm, Separation).values()] for arm in SCORES}
+        values = values_by_arm(outcomes, SCORES, Separation, lambda record: record.mean)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

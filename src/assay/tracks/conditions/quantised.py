@@ -20,7 +20,7 @@ from assay.registry import track
 from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -80,8 +80,7 @@ class Levels(ABC):
             return findings.unfinished(self.claim)
         ours, theirs = pairs.of(lambda record: record.accuracy)
         zeros = fmean(record.zeros for record in pairs.first)
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, Quantised).values()]
-                  for arm in (*ARMS, TWIN, AFTER)}  # fmt: skip
+        values = values_by_arm(outcomes, (*ARMS, TWIN, AFTER), Quantised, lambda record: record.accuracy)
         return findings.concluded(
             self.judge(outcomes),
             claim=self.claim,
@@ -103,26 +102,14 @@ TERNARY = "Weights of -1, 0 and +1 cost at most 2 points of accuracy when EP tra
 EIGHT_BITS = "Weights of 8 bits cost at most 1 point of accuracy when EP trains with them."
 
 
-@track(
-    4,
-    "ternary-weights",
-    claim=TERNARY,
-    title="Ternary weights",
-    on_request=True,
-)
+@track(4, "ternary-weights", claim=TERNARY, title="Ternary weights", on_request=True)
 class Ternary(Levels):
     """Three levels per matrix."""
 
     claim, levels, margin = TERNARY, "ternary", 2.0
 
 
-@track(
-    16,
-    "int8-weights",
-    claim=EIGHT_BITS,
-    title="8-bit weights",
-    on_request=True,
-)
+@track(16, "int8-weights", claim=EIGHT_BITS, title="8-bit weights", on_request=True)
 class Int8(Levels):
     """255 levels per matrix."""
 

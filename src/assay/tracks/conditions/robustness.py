@@ -56,13 +56,7 @@ CLAIM = (
 )
 
 
-@track(
-    28,
-    "robustness",
-    claim=CLAIM,
-    title="Adversarial robustness",
-    on_request=True,
-)
+@track(28, "robustness", claim=CLAIM, title="Adversarial robustness", on_request=True)
 class Robustness:
     """Both rules on one network; attacks on each, from each and at random."""
 

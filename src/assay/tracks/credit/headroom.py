@@ -31,13 +31,7 @@ SUBJECT = "Backprop on digits"
 CLAIM = "On a task without headroom the published depth check fails backprop; ours says that nothing can be decided."
 
 
-@track(
-    134,
-    "credit-headroom",
-    claim=CLAIM,
-    title="Who fails where depth cannot help?",
-    timeout=600.0,
-)
+@track(134, "credit-headroom", claim=CLAIM, title="Who fails where depth cannot help?", timeout=600.0)
 class Headroom:
     """Backprop against frozen blocks, with and without headroom."""
 

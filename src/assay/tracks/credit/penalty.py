@@ -32,13 +32,7 @@ SUBJECT = "Block-level DFA with a penalty, on digits"
 CLAIM = "A penalty on what blocks write stops the stream from growing, but does not make trained blocks useful."
 
 
-@track(
-    132,
-    "credit-penalty",
-    claim=CLAIM,
-    title="The penalty removes mode 1 but not mode 2",
-    timeout=600.0,
-)
+@track(132, "credit-penalty", claim=CLAIM, title="The penalty removes mode 1 but not mode 2", timeout=600.0)
 class Penalty:
     """DFA with and without the penalty."""
 

@@ -27,13 +27,7 @@ SUBJECT = "Block-level DFA on digits"
 CLAIM = "Accuracy and cosine accept a net whose trained blocks are worse than frozen ones; the protocol does not."
 
 
-@track(
-    131,
-    "credit-standard-reporting",
-    claim=CLAIM,
-    title="What accuracy and gradient cosine miss",
-    timeout=600.0,
-)
+@track(131, "credit-standard-reporting", claim=CLAIM, title="What accuracy and gradient cosine miss", timeout=600.0)
 class StandardReporting:
     """DFA on digits, judged by standard reporting and by depth utility."""
 

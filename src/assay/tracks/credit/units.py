@@ -47,14 +47,7 @@ class ReferenceSize(Record):
     samples: int
 
 
-@track(
-    133,
-    "credit-units",
-    claim=CLAIM,
-    title="The published D2 depends on units",
-    kind="deterministic",
-    timeout=600.0,
-)
+@track(133, "credit-units", claim=CLAIM, title="The published D2 depends on units", kind="deterministic", timeout=600.0)
 class Units:
     """One function, two scales of its stream."""
 

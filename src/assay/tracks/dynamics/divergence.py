@@ -15,7 +15,7 @@ from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, know
 from assay.registry import track
 from assay.results import Check, Finding, Verdict
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, recorded
+from assay.tracks.shared.records import Record, recorded, values_by_arm
 
 WITHOUT, WITH = "without spectral norm", "control: with spectral norm"
 WILD = "control: learning rate 3"
@@ -40,13 +40,7 @@ class TrainingEnd(Record):
 CLAIM = "Without spectral normalisation training by EP diverges."
 
 
-@track(
-    41,
-    "divergence",
-    claim=CLAIM,
-    title="Without spectral normalisation training diverges",
-    on_request=True,
-)
+@track(41, "divergence", claim=CLAIM, title="Without spectral normalisation training diverges", on_request=True)
 class Divergence:
     """The published looped network and settings, without the norm."""
 
@@ -94,8 +88,7 @@ class Divergence:
         decision = decision.model_copy(update={"measurement": decision.measurement.model_copy(
             update={"values": tuple(map(float, diverged)), "seeds": tuple(found)})})
         accuracy = [record.accuracy for record in found.values()]
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, TrainingEnd).values()]
-                  for arm in (WITHOUT, WITH, WILD)}  # fmt: skip
+        values = values_by_arm(outcomes, (WITHOUT, WITH, WILD), TrainingEnd, lambda record: record.accuracy)
         return findings.concluded(
             decision,
             claim=CLAIM,

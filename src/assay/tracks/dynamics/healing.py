@@ -17,7 +17,7 @@ from assay.registry import track
 from assay.results import Check, Finding, Reference, Verdict
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Pairs, Record, paired, recorded
+from assay.tracks.shared.records import Pairs, Record, paired, recorded, values_by_arm
 
 TRAINED = "trained loop"
 PLANTED = {"control: loop of norm 0.5": 0.5, "control: loop of norm 6": 6.0}
@@ -57,13 +57,7 @@ HEALS = (
 )
 
 
-@track(
-    3,
-    "healing",
-    claim=HEALS,
-    title="Self-healing after a kick",
-    on_request=True,
-)
+@track(3, "healing", claim=HEALS, title="Self-healing after a kick", on_request=True)
 class Healing:
     """Looped networks with spectral normalisation, trained by EP, kicked once at rest."""
 
@@ -141,13 +135,7 @@ KEEPS = (
 )
 
 
-@track(
-    30,
-    "damage",
-    claim=KEEPS,
-    title="Damage tolerance",
-    on_request=True,
-)
+@track(30, "damage", claim=KEEPS, title="Damage tolerance", on_request=True)
 class LastingDamage:
     """The looped network against a feed-forward one of the same width, the same units silenced in both."""
 
@@ -202,7 +190,7 @@ class LastingDamage:
             return findings.unfinished(KEEPS)
         ours, theirs = pairs.of(lambda record: record.damaged)
         whole = pairs.of(lambda record: record.whole)
-        values = {arm: [r.damaged for r in recorded(outcomes, arm, Damage).values()] for arm in SILENCED}
+        values = values_by_arm(outcomes, SILENCED, Damage, lambda record: record.damaged)
         return findings.concluded(
             self.judge(outcomes),
             claim=KEEPS,

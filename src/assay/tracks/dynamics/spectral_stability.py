@@ -50,13 +50,7 @@ class LoopTraining(Record):
 CLAIM = "Spectral normalization constrains Lipschitz constant L <= 1, unlike unconstrained training."
 
 
-@track(
-    1,
-    "spectral-stability",
-    claim=CLAIM,
-    title="Spectral Normalization Stability",
-    version=1,
-)
+@track(1, "spectral-stability", claim=CLAIM, title="Spectral Normalization Stability", version=1)
 class SpectralStability:
     """Two trained arms per seed and two planted loops."""
 

@@ -49,14 +49,7 @@ class Equivalence(Record):
 CLAIM = "Every estimator of EP gives the gradient of the loss to 2 % of its norm, before training and after."
 
 
-@track(
-    9,
-    "gradient-equivalence",
-    claim=CLAIM,
-    title="Gradient equivalence",
-    kind="deterministic",
-    on_request=True,
-)
+@track(9, "gradient-equivalence", claim=CLAIM, title="Gradient equivalence", kind="deterministic", on_request=True)
 class GradientEquivalence:
     """Five estimators on a layered network, and the asymmetric one on an untied loop."""
 

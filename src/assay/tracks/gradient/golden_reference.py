@@ -46,13 +46,7 @@ class KernelAgreement(Record):
 CLAIM = "Every kernel matches the NumPy reference to within numerical tolerance, states and gradients."
 
 
-@track(
-    22,
-    "golden-reference",
-    claim=CLAIM,
-    title="Golden Reference Harness",
-    kind="deterministic",
-)
+@track(22, "golden-reference", claim=CLAIM, title="Golden Reference Harness", kind="deterministic")
 class GoldenReference:
     """One audit per kernel and seed; the planted mistakes are kernels too."""
 

@@ -33,14 +33,7 @@ class Told(Record):
     accepted: bool
 
 
-@track(
-    0,
-    "honesty",
-    claim=CLAIM,
-    title="The framework tells truth from error",
-    kind="deterministic",
-    timeout=300.0,
-)
+@track(0, "honesty", claim=CLAIM, title="The framework tells truth from error", kind="deterministic", timeout=300.0)
 class Honesty:
     """Every planted pair, once per seed."""
 

@@ -18,7 +18,7 @@ from assay.registry import track
 from assay.results import Finding, Reference
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 if TYPE_CHECKING:
     from assay.tasks import ArrayTask
@@ -42,13 +42,7 @@ class Text(Record):
 CLAIM = "EP models characters as well as backprop on the same network: bits per character within 0.05."
 
 
-@track(
-    37,
-    "characters",
-    claim=CLAIM,
-    title="Character language model",
-    on_request=True,
-)
+@track(37, "characters", claim=CLAIM, title="Character language model", on_request=True)
 class Characters:
     """One network of eight characters of context under both rules."""
 
@@ -89,8 +83,7 @@ class Characters:
             return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.bits)
         floor, pair = fmean(r.single for r in pairs.first), fmean(r.pairs for r in pairs.first)
-        values = {arm: [r.bits for r in recorded(outcomes, arm, Text).values()]
-                  for arm in (EQPROP, BACKPROP, TWIN, FROZEN)}  # fmt: skip
+        values = values_by_arm(outcomes, (EQPROP, BACKPROP, TWIN, FROZEN), Text, lambda record: record.bits)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

@@ -21,7 +21,7 @@ from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
 from assay.tracks.shared.parity import Learned, gap
-from assay.tracks.shared.records import paired, recorded
+from assay.tracks.shared.records import paired, recorded, values_by_arm
 
 if TYPE_CHECKING:
     import torch
@@ -43,14 +43,7 @@ CLAIM = (
 )
 
 
-@track(
-    13,
-    "conv-parity",
-    claim=CLAIM,
-    title="Convolutional parity at rest",
-    also=(33,),
-    on_request=True,
-)
+@track(13, "conv-parity", claim=CLAIM, title="Convolutional parity at rest", also=(33,), on_request=True)
 class ConvParity:
     """EnergyConv on 8 x 8 digits under both rules."""
 
@@ -107,7 +100,7 @@ class ConvParity:
         cosines = [record.rest.cosine if record.rest else None for record in pairs.first]
         residuals = [record.residual for record in pairs.first]
         every = (EQPROP, BACKPROP, MAXIMA, MAXIMA_BACKPROP, TWIN, FROZEN, HASTY)
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, Learned).values()] for arm in every}
+        values = values_by_arm(outcomes, every, Learned, lambda record: record.accuracy)
         beside = beside_it(outcomes)
         return findings.concluded(
             self.judge(outcomes),

@@ -16,7 +16,7 @@ from assay.registry import track
 from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 EQPROP, BACKPROP = "eqprop", "backprop"
 TOGETHER, NEVER = "control: both halves at once", "control: the first half never learned"
@@ -39,13 +39,7 @@ CLAIM = (
 )
 
 
-@track(
-    21,
-    "forgetting",
-    claim=CLAIM,
-    title="Forgetting",
-    on_request=True,
-)
+@track(21, "forgetting", claim=CLAIM, title="Forgetting", on_request=True)
 class Forgetting:
     """Two halves of digits, one after the other, under both rules."""
 
@@ -87,8 +81,7 @@ class Forgetting:
             return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.kept)
         before, new = pairs.of(lambda record: record.learned), pairs.of(lambda record: record.new)
-        values = {arm: [r.kept for r in recorded(outcomes, arm, Memory).values()]
-                  for arm in (EQPROP, BACKPROP, TOGETHER, NEVER)}  # fmt: skip
+        values = values_by_arm(outcomes, (EQPROP, BACKPROP, TOGETHER, NEVER), Memory, lambda record: record.kept)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

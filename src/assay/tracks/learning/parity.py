@@ -61,12 +61,7 @@ class FloorsReached(Record):
     logistic: float
 
 
-@track(
-    2,
-    "parity",
-    claim=CLAIM,
-    title="EqProp vs Backprop Parity",
-)
+@track(2, "parity", claim=CLAIM, title="EqProp vs Backprop Parity")
 class Parity:
     """Two arms and their floors at every seed; broken learners at the first three."""
 

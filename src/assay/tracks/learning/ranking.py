@@ -43,13 +43,7 @@ CLAIM = (
 )
 
 
-@track(
-    53,
-    "ranking",
-    claim=CLAIM,
-    title="Rules without backprop, ranked",
-    on_request=True,
-)
+@track(53, "ranking", claim=CLAIM, title="Rules without backprop, ranked", on_request=True)
 class Ranking:
     """Five rules, one network, one recipe."""
 

@@ -57,12 +57,7 @@ ROWS = 8
 CLAIM = "Equilibrium Transformer can solve sequence manipulation tasks (Reversal), trained by true EP."
 
 
-@track(
-    14,
-    "transformer",
-    claim=CLAIM,
-    title="Transformer EqProp",
-)
+@track(14, "transformer", claim=CLAIM, title="Transformer EqProp")
 class Transformer:
     """Reversal at every seed; mirror sums beyond the quick budget; controls of both criteria."""
 

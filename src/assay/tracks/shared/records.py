@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -31,6 +31,13 @@ def recorded(outcomes: Outcomes, arm: str, kind: type[R]) -> dict[int, R]:
     return {seed: kind.model_validate(found) for seed, found in sorted(outcomes.arm(arm).items())}
 
 
+def values_by_arm(
+    outcomes: Outcomes, arms: Iterable[str], kind: type[R], value: Callable[[R], float]
+) -> dict[str, list[float]]:
+    """One number of every record, by arm and in order of seed; what a picture of all arms shows."""
+    return {arm: [value(record) for record in recorded(outcomes, arm, kind).values()] for arm in arms}
+
+
 @dataclass(frozen=True)
 class Pairs(Generic[R]):
     """Two arms at the seeds both finished."""
@@ -47,5 +54,5 @@ class Pairs(Generic[R]):
 def paired(outcomes: Outcomes, first: str, second: str, kind: type[R]) -> Pairs[R]:
     """The records of two arms at the seeds that both finished."""
     a, b = recorded(outcomes, first, kind), recorded(outcomes, second, kind)
-    seeds = tuple(seed for seed in a if seed in b)
+    seeds = tuple(seed for seed in a if seed in b)  # in one order for both: the numbers are compared place by place
     return Pairs(seeds, tuple(a[seed] for seed in seeds), tuple(b[seed] for seed in seeds))

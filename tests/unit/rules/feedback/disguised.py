@@ -223,6 +223,10 @@ GAINS: dict[str, Callable[[], nn.Module]] = {
     "a gate repeated over tokens": lambda: Layer(
         lambda m, x: (x.view(-1, 2, 4) + m.g(x)[:, None] * m.l(x.view(-1, 2, 4))).flatten(1), g=nn.Linear(8, 4),
         l=nn.Linear(4, 4)),
+    "scales behind a filter": lambda: Layer(
+        lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * torch.linspace(0, 1, 5), n=8) * m.g, g=(8,)),
+    "scales of complex numbers": lambda: Layer(
+        lambda m, x: torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) * m.w).flatten(1), w=(4,)),
     "a hook that cuts gradients": lambda: Layer(hooked(lambda m, error: error.clamp(-1, 1)), g=(8,)),
     "a learned place to look": lambda: Layer(warped, l=nn.Linear(8, 6)),
     "a fixed matrix": lambda: Layer(lambda m, x: x @ m.fixed, fixed=torch.randn(8, 8), g=(8,)),
@@ -239,6 +243,7 @@ NOT_REACHED: dict[str, Callable[[], nn.Module]] = {
     "cdist": lambda: Layer(lambda m, x: torch.cdist(x, m.w), w=(8, 8)),
     "convolution by spectra": lambda: Layer(lambda m, x: torch.fft.irfft(
         torch.fft.rfft(x) * torch.fft.rfft(m.w), n=8), w=(8,)),
+    "a filter of real numbers": lambda: Layer(lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * m.w, n=8), w=(5,)),
     "real numbers read as complex": lambda: Layer(complex_product, w=(4, 4, 2)),
     "two vectors by hand": lambda: Layer(lambda m, x: (x * m.u).sum(-1, keepdim=True) * m.v, u=(8,), v=(8,)),
     "a state space": lambda: Layer(state_space, a=(8, 4), b=(8, 4), c=(8, 4)),

@@ -163,7 +163,7 @@ STOCHASTIC = Signature(
 )
 REMEMBERS = Signature(
     "The model keeps state between calls",
-    "after another input the same input gives an output that differs by {gap:.2g}: f(x) and f(gx) are then values of "
+    "after another call the same input gives an output that differs by {gap:.2g}: f(x) and f(gx) are then values of "
     "two functions",
     "reset what forward keeps (a recurrent state, a cache) at the start of a call, or hand it in as an input",
 )

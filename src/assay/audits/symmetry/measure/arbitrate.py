@@ -123,13 +123,13 @@ class _Caps:
         limit = self._floors.jump_limit(index, bound, worst).expand_as(bound)
         jumps = bound[bound > limit]
         jump = float(jumps.max()) if jumps.numel() else 0.0
-        if float(limit.max()) > 2 * JUMP * BROKEN_BAND * spread:
+        # A step in a coarser dtype inside (autocast) is no jump, though no error is allowed for it.
+        coarse = JUMP * torch.finfo(self._subject.lowest or self._subject.low_dtype).eps * spread
+        moves = float(limit.max()) / (2 * JUMP)
+        if moves > max(BROKEN_BAND * spread, coarse):
             # The copies themselves jump: every input lies at an edge (a hard cutoff at the distance of a lattice).
-            return torch.minimum(bound, limit), max(jump, float(limit.max()) / (2 * JUMP))
-        # A step in a coarser dtype inside (autocast) is rounding, if not of the model's own dtype: no error is allowed
-        # for it, but nothing jumps.
-        inside = torch.finfo(self._subject.lowest or self._subject.low_dtype).eps
-        return torch.minimum(bound, limit), jump if jump > JUMP * inside * spread else 0.0
+            return torch.minimum(bound, limit), max(jump, moves)
+        return torch.minimum(bound, limit), jump if jump > coarse else 0.0
 
 
 def _screen(

@@ -145,7 +145,7 @@ def memory_check(gap: float) -> Check | None:
     if not gap:
         return None
     reason = (
-        f"the same input gives another output (by {gap:.2g}) after another input was run: the model keeps state "
+        f"the same input gives another output (by {gap:.2g}) after another call: the model keeps state "
         "between calls; its state was put back before every call, and it was tested that way"
     )
     return Check(name="memory", verdict=Verdict.INCONCLUSIVE, reason=reason, label="UNTESTED")
@@ -268,6 +268,14 @@ def mode_check(model: nn.Module) -> Check | None:
         verdict=Verdict.PASS,
         reason=f"{which} given in training mode; copies in evaluation mode were tested, and training mode apart",
     )
+
+
+def compiled_check(model: nn.Module) -> Check | None:
+    """Says that the original code of a compiled model is tested; None of any other."""
+    if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+        return None
+    reason = "the code that torch.compile was given was tested; audit_same says whether the compiled one does the same"
+    return Check(name="compiled", verdict=Verdict.PASS, reason=reason)
 
 
 def twin_check(subject: Subject) -> Check | None:

@@ -107,6 +107,7 @@ def _output_options(subject: Subject, index: int, elements: Elements) -> list[Re
     options = _options(shape, elements, subject)
     if not isinstance(declared, Invariant):
         options.insert(0, Conjugate(declared, subject.group(0)))
+    options.sort(key=lambda rep: "basis" not in repr(rep))  # more is said by a basis than by an inverse
     return [rep for rep in options if _plain(rep) != repr(declared)]
 
 
