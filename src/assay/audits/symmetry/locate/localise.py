@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -88,7 +88,7 @@ class Location:
     first_unexpected: EventFit | None
     elements: Elements
     here: Traced
-    there: list[Traced]
+    there: Sequence[Traced]
     group: Group
     """The group with the sizes of the case that was traced."""
 
@@ -113,9 +113,9 @@ class Location:
 class Traced:
     """Passes in both precisions at one input or transformed input, every tensor [inputs, ...]."""
 
-    high: list[Event]
-    low: dict[tuple[str, str, int], Event]
-    passes: list[Pass]
+    high: Sequence[Event]
+    low: Mapping[tuple[str, str, int], Event]
+    passes: Sequence[Pass]
 
 
 def locate(subject: Subject, generator: str, case: int, *, rows: list[int], elements: Elements) -> Location:

@@ -76,8 +76,8 @@ class GradientTest:
 
 @dataclass(frozen=True)
 class _Gradients:
-    inputs: dict[str, Tensor]
-    parameters: dict[str, Tensor]
+    inputs: Mapping[str, Tensor]
+    parameters: Mapping[str, Tensor]
 
 
 def gradient_test(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +31,7 @@ from assay.seeding import torch_generator
 class Sensitivity:
     """For each input the group acts on, the declared outputs that react to it."""
 
-    reacts: dict[str, tuple[str, ...]]
+    reacts: Mapping[str, tuple[str, ...]]
     outputs: tuple[str, ...]
     complete: bool = True
     """Every such input could be changed."""
