@@ -10,7 +10,7 @@ receive anything, since zero is all that feedback sends.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class Survey:
     numbers of products between weights alone."""
 
     coverage: Coverage
-    places: list[Place]
+    places: Sequence[Place]
     imported: bool = False
     skip: frozenset[int] = frozenset()
 
