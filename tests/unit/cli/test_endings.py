@@ -57,7 +57,7 @@ def test_output_that_nobody_reads_is_neither_a_pass_nor_a_fail(words: list[str])
 def test_a_full_disk_behind_the_output_is_a_sentence() -> None:
     script = "from assay.cli import main; import sys; sys.argv = ['assay', '--version']; main()"
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run([sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr == "assay: No space left on device: what was to be written is not whole; free some space\n"
 
