@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from equilibrium_training import BOUNDED, CHECKED, RECORDS, SETTINGS, Setting, agreement, ladder
+from equilibrium_training import BOUNDED, CHECKED, CODE, RECORDS, SETTINGS, Setting, agreement, at_rest, ladder
+from revision import revision_of
 from torch import Tensor, nn
 
 from assay import tasks
@@ -50,7 +51,9 @@ error <= 0.05, cosine >= 0.99, the whole interval of the gap within 0.3 points. 
 gradient of the feed-forward network with the same weights against the same gradient at rest, least and most of the
 looks after the first step (in brackets at how many of the seeds, where not all): what is left to do for the phases. A
 row in which it were small would be a contract about nothing. In the rows below weights are bounded at a spectral norm
-(`keep_bounded`, its time included) instead, `solver="projected"`: that costs more accuracy than the contract allows."""
+(`keep_bounded`, its time included) instead, `solver="projected"`: that costs more accuracy than the contract allows.
+The first convolution takes the maximum of the clamped image alone and averages above (`pooling="max-first"`, for
+backprop too), so that its energy is smooth; the other takes a maximum in both layers."""
 ABOUT_LADDER = """\
 The price does not depend on gamma, the error does: free weights, `solver="deflated"`, one sweep a phase, at seed 0, by
 which the settings above were fixed."""
@@ -131,7 +134,18 @@ def contract(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
     for setting in SETTINGS + BOUNDED:
         lines.append(contract_row(setting, x, y, recorded.get(setting.name), rounds=options.rounds))
         print(lines[-1], flush=True)
-    return lines
+    return [*lines, "", made_with(recorded)]
+
+
+def made_with(recorded: dict[str, Any]) -> str:
+    """Which code times, errors and accuracies come from: they are not load-sensitive alike and are made apart."""
+    found: dict[str, list[str]] = {}
+    for setting in SETTINGS + BOUNDED:
+        entry = recorded.get(setting.name, {})
+        for what in ("errors", "accuracies"):
+            found.setdefault(entry.get(f"{what}_from", "before records told it"), []).append(f"{setting.name} ({what})")
+    rest = "; ".join(f"revision {code}: {', '.join(names)}" for code, names in found.items())
+    return f"Times are those of revision {revision_of(CODE)}. Errors and accuracies are read from records. {rest}."
 
 
 def feedback(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
@@ -260,7 +274,7 @@ def classic_row(activation: str, solver: str, x: Tensor, y: Tensor, *, rounds: i
     if activation == "tanh":
         ratio = over(interleaved(calls, rounds=2), "ours", "backprop")
         return f"| {activation} | {solver} | {ended.free.steps}/{ended.nudged.steps} | {ended.status} | | {ratio} | | |"
-    truth = at_rest(model, x, y)
+    truth = overrelaxed_to_rest(model, x, y)
     error = furthest(model, truth)
     steps, theirs = 0, float("inf")
     for steps in (15, 20, 30, 45, 60):
@@ -276,7 +290,7 @@ def classic_row(activation: str, solver: str, x: Tensor, y: Tensor, *, rounds: i
             f"{over(times, 'ours', 'backprop')} | {steps}, {theirs:.0e} | {over(times, 'autograd', 'ours')} |")
 
 
-def at_rest(model: EnergyMLP, x: Tensor, y: Tensor) -> list[Tensor]:
+def overrelaxed_to_rest(model: EnergyMLP, x: Tensor, y: Tensor) -> list[Tensor]:
     """The gradient in float64 at the rest that over-relaxed sweeps find."""
     twin = copy.deepcopy(model).double()
     twin.solver = "overrelaxed"
@@ -305,13 +319,15 @@ def memory(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
     """Peak memory at eight hidden layers."""
     model = EnergyMLP([784] + [WIDTH] * 8 + [10], gamma=0.03, seed=0)
     plain = model.feedforward()
+    deflated = EnergyMLP([784] + [WIDTH] * 8 + [10], gamma=0.01, solver="deflated", seed=0)
     peaks = {}
     for name, net, rule in (("backprop", plain, Backprop()), ("one-sided 1/1", model, EqProp(sweeps=(1, 1))),
+                            ("deflated, one-sided 1/1", deflated, EqProp(sweeps=(1, 1))),
                             ("one-sided 30/10", model, EqProp()), ("centered 30/10", model, EqProp(Centered(0.1))),
                             ("states, centered 30/10", model, EqProp(Centered(0.1), coordinates="states"))):
         call = step(net, rule, x[:BATCH], y[:BATCH])
         call()
-        model.zero_grad()
+        net.zero_grad()
         peaks[name] = measure_peak(call).bytes
     lines = ["## Peak memory, 784-512x8-10, batch 128", "", "| rule | peak, MB | / backprop (limit 2.2) |",
              "|---|---|---|"]
@@ -328,7 +344,7 @@ def while_training(
         optimiser.zero_grad()
         rule.backward(model, x[at], y[at])
         if number in (0, steps // 4, steps):
-            error, cosine = agreement(model, x[at], y[at])
+            error, cosine = agreement(model, at_rest(model, x[at], y[at]))
             worst, least = max(worst, error), min(least, cosine)
         optimiser.step()
     return worst, least

@@ -7,7 +7,8 @@ Everything is the network of the table on MNIST: 20,000 training images, five ep
 The error is the worst of the first weights and of those after each of LOOKS steps by the schedule itself, the rate held
 at 1e-3, over the seeds CHECKED: settings were fixed by that error on seed 0, which is none of them (``SETTINGS`` tells
 the exceptions), and nothing was chosen by accuracy. The accuracy is that on the 10,000 test images, the rate falling
-by a cosine, paired seed by seed with backprop of the network without feedback and without a bound.
+by a cosine, paired seed by seed with backprop of the network without feedback and without a bound. A record tells the
+revision of the code (``CODE``) that made it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import itertools
 import json
 import statistics
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from revision import revision_of
 from torch import Tensor
 
 from assay import tasks
@@ -35,6 +37,9 @@ from assay.tasks.base import ArrayTask
 
 RECORDS = Path(__file__).parent.parent / "docs" / "benchmarks" / "equilibrium-price.json"
 ITEMS, BATCH, EPOCHS = 20_000, 128, 5
+CODE = ("src/assay/networks/energy_mlp", "src/assay/networks/energy_conv", "src/assay/networks/equilibrium.py",
+        "src/assay/solving", "src/assay/rules/equilibrium.py", "src/assay/rules/estimators.py", "src/assay/learning")
+"""What the recorded numbers depend on."""
 LOOKS = (25, 60, 120, 250, 500, 780)
 SEEDS, FEWER, CHECKED = range(6), 3, range(1, 6)
 
@@ -50,17 +55,19 @@ class Setting:
     sweeps: tuple[int, int]
     hidden: int = 0
     solver: str = "deflated"
+    pooling: str = "max"
 
     @property
     def label(self) -> str:
         """What a record was made with."""
-        return f"gamma {self.gamma}, sweeps {self.sweeps}, bound {self.bound}, {self.solver if self.hidden else ''}"
+        how = self.solver if self.hidden else self.pooling.removeprefix("max").removeprefix("-")
+        return f"gamma {self.gamma}, sweeps {self.sweeps}, bound {self.bound}, {how}"
 
     def model(self, seed: int) -> Any:
         """A fresh energy network."""
         if self.hidden:
             return EnergyMLP([784, *[512] * self.hidden, 10], gamma=self.gamma, solver=self.solver, seed=seed)
-        return EnergyConv((1, 28, 28), [16, 32], pooling="max", gamma=self.gamma, seed=seed)
+        return EnergyConv((1, 28, 28), [16, 32], pooling=self.pooling, gamma=self.gamma, seed=seed)
 
     def task(self, seed: int) -> ArrayTask:
         """The images, as rows or as pictures."""
@@ -80,6 +87,7 @@ SETTINGS = (
     Setting("784-512-512-10", 1.7, 0.02, None, (1, 1), hidden=2),
     Setting("784-512x3-10", 1.9, 0.015, None, (1, 1), hidden=3),
     Setting("784-512x5-10", 2.1, 0.01, None, (1, 1), hidden=5),
+    Setting("small convolution, max then average pooling", 2.3, 0.02, None, (2, 2), pooling="max-first"),
     Setting("small convolution, max pooling", 2.3, 0.003, None, (2, 2)),
 )
 """Feedback, in round numbers, whose error on seed 0 stays below 0.04 with weights that grow freely, which leaves room
@@ -109,6 +117,7 @@ def main() -> None:
     if options.write:
         RECORDS.write_text(json.dumps(summary(options.records), indent=1) + "\n")
         return
+    made_with = revision_of(CODE)  # now: what is imported stays the same until the end
     planned: list[tuple[str, Callable[[], dict[str, float]]]] = []
     for seed, setting in itertools.product(CHECKED, SETTINGS):
         planned.append((f"{setting.name} error {seed}", lambda s=setting, n=seed: erred(s, n)))  # type: ignore[misc]
@@ -121,7 +130,7 @@ def main() -> None:
     for name, measure in planned:
         file = options.records / f"{name}.json"
         if not file.exists() and (not options.only or name.startswith(tuple(options.only))):
-            file.write_text(json.dumps(measure()))
+            file.write_text(json.dumps({**measure(), "revision": made_with}))
             print(file.name, file.read_text(), flush=True)
 
 
@@ -147,10 +156,11 @@ def erred(setting: Setting, seed: int) -> dict[str, float]:
         optimiser.zero_grad()
         rule.backward(model, x, y)
         if number in (0, *LOOKS):
-            error, cosine = agreement(model, x, y)
+            true = at_rest(model, x, y)
+            error, cosine = agreement(model, true)
             worst, least = max(worst, error), min(least, cosine)
             if number:  # before the first step weights are small, and feedback with them
-                without.append(without_feedback(model, x, y))
+                without.append(without_feedback(model, x, y, true))
         optimiser.step()
     return {"error": worst, "cosine": least, "backprop_least": min(without), "backprop_most": max(without)}
 
@@ -167,21 +177,21 @@ def ended(setting: Setting, arm: str, seed: int) -> dict[str, float]:
     return {"accuracy": result.test_accuracy}
 
 
-def agreement(model: Any, x: Tensor, y: Tensor) -> tuple[float, float]:
-    """The largest error and smallest cosine of any parameter's ``.grad`` beside the gradient at rest in float64."""
-    found, true = [p.grad.double() for p in model.parameters()], at_rest(model, x, y)
+def agreement(model: Any, true: list[Tensor]) -> tuple[float, float]:
+    """The largest error and smallest cosine of any parameter's ``.grad`` beside the ``true`` one."""
+    found = [p.grad.double() for p in model.parameters()]
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(found, true, strict=True)]
     cosines = [float((a * b).sum() / (a.norm() * b.norm())) for a, b in zip(found, true, strict=True)]
     return max(errors), min(cosines)
 
 
-def without_feedback(model: Any, x: Tensor, y: Tensor) -> float:
+def without_feedback(model: Any, x: Tensor, y: Tensor, true: list[Tensor]) -> float:
     """The error that backprop of the feed-forward network would make: what there is for the phases of EP to do."""
     twin = copy.deepcopy(model).double()
     twin.zero_grad()
     Backprop().backward(twin.feedforward(), x.double(), y)
-    return max(float((p.grad - true).norm() / true.norm())
-               for p, true in zip(twin.parameters(), at_rest(model, x, y), strict=True))
+    return max(float((p.grad - best).norm() / best.norm())
+               for p, best in zip(twin.parameters(), true, strict=True))
 
 
 def at_rest(model: Any, x: Tensor, y: Tensor) -> list[Tensor]:
@@ -195,47 +205,58 @@ def at_rest(model: Any, x: Tensor, y: Tensor) -> list[Tensor]:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """By network: what was trained, both accuracies, the paired gap with its interval, and the worst of the errors."""
+    """By network: both accuracies, the paired gap with its interval, and the worst of the errors, each with the
+    revision it was made with. What this folder does not have at as many seeds stays as it is known."""
     known = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
+
+    def read(*names: str) -> list[dict[str, Any]]:
+        files = [folder / f"{name}.json" for name in names]
+        return [json.loads(file.read_text()) for file in files] if all(file.exists() for file in files) else []
+
+    def before(name: str, setting: Setting) -> dict[str, Any]:
+        entry: dict[str, Any] = known.get(name, {})
+        return entry if entry.get("setting") == setting.label else {"setting": setting.label, "seeds": 0, "looked": 0}
+
     found = {}
     for setting in SETTINGS + BOUNDED:
-        if known.get(setting.name, {}).get("setting") == setting.label:
-            found[setting.name] = known[setting.name]  # made from another folder; a new one below replaces it
-
-        def read(name: str) -> dict[str, float] | None:
-            file = folder / f"{name}.json"
-            return json.loads(file.read_text()) if file.exists() else None  # type: ignore[no-any-return]
-
-        pairs = [(ours, theirs) for seed in SEEDS if (ours := read(trained(setting, "ep", seed)))
-                 and (theirs := read(trained(setting, "backprop", seed)))]
-        gaps = [100 * (ours["accuracy"] - theirs["accuracy"]) for ours, theirs in pairs]
-        looks = [seen for seed in CHECKED if (seen := read(f"{setting.name} error {seed}"))]
-        if not looks:
-            continue
-        worst: dict[str, Any] = {
-            "setting": setting.label, "looked": len(looks), "error": max(each["error"] for each in looks),
-            "cosine": min(each["cosine"] for each in looks),
-            "backprop_least": min(each["backprop_least"] for each in looks),
-            "backprop_most": max(each["backprop_most"] for each in looks),
-        }
-        if len(gaps) < 2:
-            before = found.get(setting.name, {"seeds": 0, "error": 0.0, "cosine": 1.0})
-            found[setting.name] = {**before, **worst, "error": max(worst["error"], before["error"]),
-                                   "cosine": min(worst["cosine"], before["cosine"])}
-            continue
-        interval = mean_interval(gaps)
-        found[setting.name] = {
-            "seeds": len(pairs), "ep": 100 * statistics.mean(p["accuracy"] for p, _ in pairs),
-            "backprop": 100 * statistics.mean(p["accuracy"] for _, p in pairs), "gap": statistics.mean(gaps),
-            "low": interval.low if interval else None, "high": interval.high if interval else None, **worst,
-        }
+        entry = found[setting.name] = {**before(setting.name, setting)}
+        looks = [look for seed in CHECKED for look in read(f"{setting.name} error {seed}")]
+        pairs = [pair for seed in SEEDS
+                 if (pair := read(trained(setting, "ep", seed), trained(setting, "backprop", seed)))]
+        if len(looks) >= max(1, entry.get("looked", len(CHECKED))):
+            entry.update(worst_of(looks))
+        if len(pairs) >= max(2, entry["seeds"]):
+            entry.update(ends_of(pairs))
     for name, setting in ladder().items():
-        file = folder / f"{name} error 0.json"
-        if file.exists():
-            found[name] = {"setting": setting.label, **json.loads(file.read_text())}
-        elif known.get(name, {}).get("setting") == setting.label:
-            found[name] = known[name]
-    return found
+        found[name] = {**before(name, setting), **{k: v for look in read(f"{name} error 0") for k, v in look.items()}}
+    return {name: entry for name, entry in found.items() if "error" in entry or "ep" in entry}
+
+
+def worst_of(looks: list[dict[str, Any]]) -> dict[str, Any]:
+    """The errors of several seeds."""
+    return {
+        "looked": len(looks), "error": max(each["error"] for each in looks),
+        "cosine": min(each["cosine"] for each in looks),
+        "backprop_least": min(each["backprop_least"] for each in looks),
+        "backprop_most": max(each["backprop_most"] for each in looks), "errors_from": revisions(looks),
+    }
+
+
+def ends_of(pairs: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """The accuracies of EP and backprop, seed by seed, and their gap."""
+    ours, theirs = ([100 * each["accuracy"] for each in arm] for arm in zip(*pairs, strict=True))
+    gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
+    interval = mean_interval(gaps)
+    return {
+        "seeds": len(pairs), "ep": statistics.mean(ours), "backprop": statistics.mean(theirs),
+        "gap": statistics.mean(gaps), "low": interval.low if interval else None,
+        "high": interval.high if interval else None, "accuracies_from": revisions(itertools.chain(*pairs)),
+    }
+
+
+def revisions(records: Iterable[dict[str, Any]]) -> str:
+    """Which code records were made with."""
+    return ", ".join(sorted({each.get("revision", "unknown") for each in records}))
 
 
 if __name__ == "__main__":

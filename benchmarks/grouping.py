@@ -33,7 +33,7 @@ def main() -> None:
     for name in SIDE_BY_SIDE:
         work = plan_task(asked.task, [find_arm(name)], budget="quick", seeds=range(asked.seeds),
                          overrides={"epochs": asked.epochs})
-        cells = [as_cell(item, data=None) for item in work if item.what == name]
+        cells = [as_cell(item, data=None) for item in work if item.name == name]
         payloads = [dict(cell.payload) for cell in cells]
         best = {"apart": float("inf"), "together": float("inf")}
         records: dict[str, Any] = {}

@@ -140,7 +140,7 @@ def climb(out: Path, name: str, *, gamma: float, seed: int) -> None:
         row = {
             "task": name, "gamma": gamma, "seed": seed, "epoch": epoch + 1, "of": recipe.epochs,
             "loss": result.final_loss, "validation": 100 * result.validation_accuracy,
-            "residual": result.history[-1].residual, "rest": ended.stored() if ended else None,
+            "residual": result.history[-1].residual, "rest": ended.model_dump(mode="json") if ended else None,
             "sweeps": rule.spent() if gamma else None,
             "diverged": result.diverged, "cpu_seconds": time.process_time() - began, "recipe": asdict(recipe),
             "test": 100 * evaluate(model, task.test).accuracy if last else None,

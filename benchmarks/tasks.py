@@ -26,7 +26,7 @@ equilibria. The bound was chosen by the sweeps it saves on digits, at the tuning
 BOTH = ("learning_rate", "input_noise")
 """What is searched for every rule alike; gamma, nudge and tolerance of EP are fixed, not tuned per task."""
 TRIALS = 30
-LARGE: dict[str, Any] = {"hidden": [512, 256], "epochs": 15, "batch_size": 100, "learning_rate": 0.0015, **AT_REST}
+LARGE: dict[str, Any] = {"hidden": [256, 128], "epochs": 8, "batch_size": 100, "learning_rate": 0.0015, **AT_REST}
 CONTROL: dict[str, Any] = {"hidden": [64, 64], "batch_size": 64, "input_noise": 0.02, **AT_REST}
 SEARCHES: dict[str, dict[str, Any]] = {
     # trials, horizon and the fixed settings are the same for every rule

@@ -12,6 +12,7 @@ must not be told from itself, an audit must reject the rule turned uphill. ``@as
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -19,12 +20,14 @@ from typing import Any, ClassVar, Literal
 
 from assay import stats
 from assay.errors import expected
+from assay.frozen import Frozen
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import Track, registry
 from assay.results import Control, Finding, Measurement, Verdict
 from assay.studies.arms import Arm, arms
+from assay.studies.bench import cells
 from assay.studies.bench.asked import Asked, asked_tasks
-from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED, Work, as_cell, measure_cell, plan_task
+from assay.studies.bench.cells import FLOORS, REFERENCE, RESTARTED, SHUFFLED, BenchTrial, as_cell
 from assay.studies.bench.decide import claimed, decide, equals
 from assay.studies.bench.measured import Claim, Measured
 from assay.studies.where import gpus_of, named_device
@@ -88,7 +91,7 @@ def constrained(number: int, name: str, *, model: Any, sample: Any, limit: float
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(ABC):
     """What the claims about training share: an arm and its baseline on one task, measured as in the benchmark."""
 
     arm: Arm
@@ -104,12 +107,12 @@ class Trained:
 
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """Arm, baseline, controls and floors; what the trial depends on is its configuration."""
-        return [Trial(item.what, item.seed, budget, self._described(item)) for item in self._work(budget, seeds)]
+        return [trial.as_trial(budget, self._described(trial)) for trial in self._planned(budget, seeds)]
 
     def measure(self, trial: Trial) -> Mapping[str, Any]:
         """The record of one training."""
-        (work,) = (item for item in self._work(trial.budget, (trial.seed,)) if item.what == trial.arm)
-        return measure_cell(as_cell(work, data=None, device=self._device(trial)).payload)
+        (found,) = (one for one in self._planned(trial.budget, (trial.seed,)) if one.name == trial.arm)
+        return cells.measure_cell(as_cell(found, data=None, device=self._device(trial)).payload)
 
     def resources(self, trial: Trial) -> Mapping[str, Any]:
         """A cell on cuda needs a card."""
@@ -119,13 +122,13 @@ class Trained:
         device = trial.config.get("device", self.options.get("device"))
         return None if device is None else str(device)
 
-    def _work(self, budget: Budget, seeds: Sequence[int]) -> list[Work]:
+    def _planned(self, budget: Budget, seeds: Sequence[int]) -> list[BenchTrial]:
         both = list(dict.fromkeys([self.arm.baseline, self.arm]))
-        return plan_task(self.asked.name, both, budget=budget, seeds=seeds, source=self.asked.source,
-                         overrides=self.options.get("settings"))
+        return cells.plan_task(self.asked.name, both, budget=budget, seeds=seeds, source=self.asked.source,
+                               overrides=self.options.get("settings"))
 
-    def _described(self, item: Work) -> dict[str, Any]:
-        found = as_cell(item, data=None, device=self.options.get("device")).payload
+    def _described(self, trial: BenchTrial) -> dict[str, Any]:
+        found = as_cell(trial, data=None, device=self.options.get("device")).payload
         return {key: value for key, value in found.items() if key not in ("data", "seed")}
 
     def evidence(self, outcomes: Outcomes, margin: float | str, claim: Claim) -> Measured:
@@ -134,6 +137,10 @@ class Trained:
         budget: Budget = next((o.trial.budget for o in outcomes), "quick")
         return Measured.of_outcomes(outcomes, task=self.asked.name, budget=budget, margin=margin, seeds=seeds,
                                     metric=self.asked.metric, claim=claim)
+
+    @abstractmethod
+    def decide(self, outcomes: Outcomes) -> Finding:
+        """The verdict over all seeds."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +223,16 @@ class Solved(Trained):
         return score >= self.score if self.asked.metric.higher_is_better else score <= self.score
 
 
+class AuditRecord(Frozen):
+    """What the decision needs of the finding of one audit."""
+
+    verdict: Verdict
+    reason: str
+    subject: str
+    measurement: Measurement | None
+    controls: tuple[Control, ...]
+
+
 @dataclass(frozen=True)
 class Audited:
     """An audit at every seed; with a rule, the same rule turned uphill beside it."""
@@ -237,7 +254,7 @@ class Audited:
         broken = [Trial(BROKEN, seeds[0], budget)] if self.rule is not None else []
         return [*(Trial("audit", seed, budget) for seed in seeds), *broken]
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> AuditRecord:
         """The finding of one audit, as far as the decision needs it."""
         from assay.learning.controls import Flipped
         from assay.learning.resolve import as_model, as_rule, called
@@ -250,30 +267,25 @@ class Audited:
             options["rule"] = Flipped(rule) if trial.arm == BROKEN else rule
         finding = self.audit(model, *(batch if isinstance(batch, tuple | list) else (batch,)), **options)
         deciding = next((m for m in finding.measurements if m.name == finding.headline), None)
-        return {
-            "verdict": finding.verdict.value, "reason": finding.reason, "subject": finding.subject,
-            "measurement": deciding.model_dump(mode="json") if deciding else None,
-            "controls": [control.model_dump(mode="json") for control in finding.controls],
-        }
+        return AuditRecord(verdict=finding.verdict, reason=finding.reason, subject=finding.subject,
+                           measurement=deciding, controls=finding.controls)
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """The worst verdict over seeds."""
-        records = outcomes.arm("audit")
+        records = {seed: AuditRecord.model_validate(found) for seed, found in outcomes.arm("audit").items()}
         if not records:
             reason = "no audit finished"
             return Finding(subject="audit", claim=self.claim, verdict=Verdict.INCONCLUSIVE, reason=reason)
-        worst = max(records, key=lambda seed: Verdict(records[seed]["verdict"]).severity)
-        controls = [Control.model_validate(each) for each in records[worst]["controls"]]
-        verdict = Verdict(records[worst]["verdict"])
-        if verdict is Verdict.PASS and not all(control.separated for control in controls):
+        seed = max(records, key=lambda seed: records[seed].verdict.severity)
+        worst, passes = records[seed], sum(record.verdict is Verdict.PASS for record in records.values())
+        verdict = worst.verdict
+        if verdict is Verdict.PASS and not all(control.separated for control in worst.controls):
             verdict = Verdict.INCONCLUSIVE
-        found = records[worst]["measurement"]
-        measurement = Measurement.model_validate(found) if found else Measurement(
-            name="seeds that pass", value=float(sum(r["verdict"] == "PASS" for r in records.values())), n=len(records))
+        measurement = worst.measurement or Measurement(name="seeds that pass", value=float(passes), n=len(records))
         return Finding(
-            subject=str(records[worst]["subject"]), claim=self.claim, verdict=verdict,
-            reason=f"seed {worst}: {records[worst]['reason']}" if len(records) > 1 else str(records[worst]["reason"]),
-            headline=measurement.name, measurements=(measurement,), controls=tuple(controls),
+            subject=worst.subject, claim=self.claim, verdict=verdict,
+            reason=f"seed {seed}: {worst.reason}" if len(records) > 1 else worst.reason,
+            headline=measurement.name, measurements=(measurement,), controls=worst.controls,
             varied=("initialisation",),
         )
 

@@ -10,7 +10,7 @@ from assay.controls import ControlArm as ControlArm
 from assay.controls import known_bad as known_bad
 from assay.controls import known_good as known_good
 from assay.errors import expected
-from assay.results import Failure, Finding
+from assay.results import Failure, Finding, Frozen
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -275,6 +275,10 @@ class Outcomes:
         return seeds, tuple(float(a[s][key]) for s in seeds), tuple(float(b[s][key]) for s in seeds)
 
 
+TrialRecord: TypeAlias = "Mapping[str, Any] | Frozen"
+"""What a track measures of a trial: JSON values by name, or a frozen record of its own that is stored as such."""
+
+
 class TrackBody(Protocol):
     """What a class under ``@track`` provides. ``measure`` returns numbers, ``decide`` a verdict; neither renders."""
 
@@ -289,8 +293,8 @@ class TrackBody(Protocol):
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         """The cells to run; seeds asked for later must add cells and change none."""
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
-        """Numbers (JSON values) of one trial; runs in a worker process with one torch thread."""
+    def measure(self, trial: Trial) -> TrialRecord:
+        """Numbers of one trial; runs in a worker process with one torch thread."""
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """The verdict over all seeds; must cope with missing trials."""

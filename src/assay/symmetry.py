@@ -33,6 +33,7 @@ _HOMES = {
         "scaled",
         "backwards",
     ),
+    "audits.symmetry.representations.fields": ("fields",),
     "audits.symmetry.representations.images": ("image",),
     "audits.symmetry.representations.irreps": ("irreps",),
     "audits.symmetry.representations.unitary": ("spinor", "phase", "adjoint", "site", "link"),
@@ -133,6 +134,7 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.representations.base import pseudovector as pseudovector
     from assay.audits.symmetry.representations.base import tensor as tensor
     from assay.audits.symmetry.representations.base import vector as vector
+    from assay.audits.symmetry.representations.fields import fields as fields
     from assay.audits.symmetry.representations.images import image as image
     from assay.audits.symmetry.representations.irreps import irreps as irreps
     from assay.audits.symmetry.representations.unitary import adjoint as adjoint

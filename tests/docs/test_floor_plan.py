@@ -58,3 +58,42 @@ def test_cells_are_run_by_studies_and_by_the_two_that_the_page_names() -> None:
                 callers.add(str(path.relative_to(HOUSE)))
     assert callers == {"studies/study.py", "studies/audit_run/rerun.py", "studies/reproduce/search.py"}
     assert all(f"`{caller}`" in PAGE for caller in callers)
+
+
+HOP = r"`((?:[a-z_]+/)+[a-z_]*)`"
+WALKS = re.findall(r"^\d\. (\*\*.+?)(?=^\d\. \*\*|^## )", PAGE, flags=re.M | re.S)
+
+
+def modules_of(place: str) -> list[Path]:
+    """The files of a room or a module that a walk names; inside an audit its rooms are named alone."""
+    for home in (HOUSE, HOUSE / "audits" / "symmetry"):
+        if (home / place).is_dir():
+            return sorted((home / place).rglob("*.py"))
+        if (home / place).with_suffix(".py").is_file():
+            return [(home / place).with_suffix(".py")]
+    return []
+
+
+def imported_by(path: Path) -> set[str]:
+    """What a file imports anywhere, and what it names as text for others to import."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("assay."):
+            found.add(node.value.partition(":")[0])
+    return found
+
+
+def test_every_hop_of_a_walk_is_made_by_one_before_it() -> None:
+    assert len(WALKS) == 4
+    for walk in WALKS:
+        hops = [hop for name in re.findall(HOP, walk) if (hop := modules_of(name.rstrip("/")))]
+        assert len(hops) >= 3, walk
+        for before, hop in zip((hops[:n] for n in range(1, len(hops))), hops[1:], strict=True):
+            names = {".".join(path.relative_to(HOUSE.parent).with_suffix("").parts) for path in hop}
+            names |= {name.removesuffix(".__init__") for name in names}
+            if len(hop) == 1:  # names of a package are loaded on first use: who imports them asks the package
+                names |= {name.rpartition(".")[0] for name in names}
+            reached = {name for room in before for path in room for name in imported_by(path)}
+            assert reached & names, f"nothing before {sorted(names)[0]} leads there in: {walk[:60]}"

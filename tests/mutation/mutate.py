@@ -2,6 +2,7 @@
 
     .venv/bin/python tests/mutation/mutate.py                    a sample of 300, continued where it was stopped
     .venv/bin/python tests/mutation/mutate.py --room stats --sample 40 --minutes 10
+    .venv/bin/python tests/mutation/mutate.py --by tests/unit/stats     what survived, before these tests alone
 
 Results go to tests/mutation/records.jsonl, one line each, keyed by the change and the function or class it was made in:
 the same command goes on, what was edited is tried again, and so is a survivor when the tests of its room are others.
@@ -22,7 +23,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -63,6 +64,9 @@ def main() -> int:
     done = {row["id"]: row for row in recorded()}
     ends = time.monotonic() + 60 * options.minutes if options.minutes else float("inf")
     _warm()
+    if options.by:
+        again = (one for one in chosen if one.id in done and not done[one.id]["killed"])
+        return _met(again, options.by, options.timeout)
     waiting = [one for one in chosen if not _settled(done.get(one.id), one.room)]
     waiting.sort(key=lambda one: list(ROOMS).index(one.room))
     maps: dict[str, dict[str, Any]] = {}
@@ -80,10 +84,7 @@ def main() -> int:
             if time.monotonic() > ends or seen or not (tests or thorough):
                 continue
             noticed = fate(one, _tests(one.room) if thorough else list(tests), limit)
-            row = {"id": one.id, "change": one.told, "tests": shown, "killed": noticed != PASSED, "fate": noticed}
-            done[one.id] = row
-            with RECORDS.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            done[one.id] = _record(one, shown, noticed)
             print(f"{number}/{len(waiting)} {'SURVIVED' if noticed == PASSED else 'killed'} {one.told}", flush=True)
     rows = [done[one.id] for one in chosen if one.id in done]
     survivors = [row["change"] for row in rows if not row["killed"]]
@@ -92,6 +93,23 @@ def main() -> int:
     print(f"\n{len(rows)} of {len(chosen)} tried, {rate:.1%} killed ({hung} because no test ended); survivors:")
     print("\n".join(f"  {change}" for change in survivors) or "  none")
     return int(rate < options.limit)
+
+
+def _met(survivors: Iterable[Change], tests: list[str], timeout: float) -> int:
+    """Survivors that these tests notice are recorded as killed; the others stay what they were."""
+    for one in survivors:
+        noticed = fate(one, tests, timeout)
+        if noticed != PASSED:
+            _record(one, f"by {' '.join(tests)}", noticed)
+        print(f"{'SURVIVED' if noticed == PASSED else 'killed'} {one.told}", flush=True)
+    return 0
+
+
+def _record(one: Change, shown: str, noticed: str) -> dict[str, Any]:
+    row = {"id": one.id, "change": one.told, "tests": shown, "killed": noticed != PASSED, "fate": noticed}
+    with RECORDS.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+    return row
 
 
 @dataclass(frozen=True)
@@ -120,7 +138,8 @@ def sample(rooms: list[str], size: int, seed: int) -> list[Change]:
 def _changes_in(path: Path) -> Iterator[Change]:
     """All changes of a file; a name is another one when the function or class around the change is another one."""
     tree, place = ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(PACKAGE))
-    around = {id(node): ast.unparse(part) for part in tree.body for node in ast.walk(part)}
+    texts = ((part, ast.unparse(part)) for part in tree.body)
+    around = {id(node): text for part, text in texts for node in ast.walk(part)}
     nodes, numbers = list(ast.walk(tree)), Counter[str]()
     for index, (node, _, lines, told) in enumerate(changes_of(tree)):
         text = f"{place} {around[id(nodes[node])]}"
@@ -301,6 +320,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=300, help="how many changes")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on")
+    parser.add_argument("--by", nargs="+", default=[], help="show what survived to these tests alone")
     parser.add_argument("--rounds", type=int, default=2, help="1: only before the tests that run the changed line")
     parser.add_argument("--timeout", type=float, default=3000.0, help="seconds for the unchanged tests of a room")
     parser.add_argument("--limit", type=float, default=0.85, help="the share that must be noticed")

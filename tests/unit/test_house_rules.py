@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -94,6 +97,50 @@ def test_at_most_four_arguments_are_given_by_place() -> None:
                 names = [one.arg for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]
                 many += [f"{path.name}: {node.name}({', '.join(names)})"] if len(names) > 4 else []
     assert many == []
+
+
+EXTENDED = {
+    "AssayError": "errors are told apart by class",
+    "NotPassed": "errors are told apart by class",
+    "Frozen": "the base of all data",
+    "Record": "the base of the records of claims",
+    "PlainFlags": "typer wants its own classes extended",
+    "Command": "typer wants its own classes extended",
+    "CommandGroup": "typer wants its own classes extended",
+    "ArrayTask": "a task is one whatever else it can do: be drawn again from rows, be played",
+    "EnergyMLP": "a claim reads its states with noise",
+    "Convolution": "the demonstration breaks it",
+    "Counting": "a display counts what it prints",
+    "Key": "an audit takes every signature, under a key that says so",
+    "Probe": "what is asked for a symmetry has a group beside all that a probe has",
+}
+"""Classes that are used as they are and extended all the same, and why."""
+
+
+def test_a_class_is_abstract_or_final() -> None:
+    homes, bases = {}, set()
+    for path in SOURCES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name] = path
+                names = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+                bases |= {name.id for name in names if isinstance(name, ast.Name)}
+    for name in sorted(bases & homes.keys() - EXTENDED.keys()):
+        module = ".".join(homes[name].relative_to(ROOT / "src").with_suffix("").parts)
+        found = getattr(importlib.import_module(module.removesuffix(".__init__")), name)
+        assert abc.ABC in found.__bases__ or Protocol in found.__bases__ or inspect.isabstract(found), (
+            f"{module}.{name} is used as it is and extended: make it abstract, or say why in EXTENDED")
+
+
+def test_what_is_frozen_holds_nothing_that_changes() -> None:
+    for path in SOURCES:
+        for node in ast.walk(tree_of(path)):
+            told = map(ast.unparse, node.decorator_list) if isinstance(node, ast.ClassDef) else ()
+            if not isinstance(node, ast.ClassDef) or not any("frozen=True" in one for one in told):
+                continue
+            kinds = {ast.unparse(part.annotation).partition("[")[0] for part in node.body
+                     if isinstance(part, ast.AnnAssign)}  # fmt: skip
+            assert not kinds & {"list", "dict", "set"}, f"{path}: {node.name} is frozen and holds {kinds}"
 
 
 def test_a_room_holds_no_more_modules_than_a_reader_can_survey() -> None:

@@ -69,6 +69,7 @@ def _run_waiting(
             store.put_all(done)
             for stored in done:
                 costs.learn(stored.group, stored.seconds)
+            # After it is stored: a driver that takes a claim given back before would compute the cell again.
             claims.release_all([result.cell.key for result in batch])
             yield from batch
             yield from plan.fill()

@@ -89,6 +89,7 @@ def train_many(
         raise expected("networks that can be stacked", given=reason, do="use side_by_side=None")
     wanted = side_by_side if side_by_side is not None else not reason and _pays(models, tasks, rule, settings)
     if wanted and not reason:
+        # A state_dict alone shares its tensors with the model: there would be nothing to go back to.
         before = [copy.deepcopy(model.state_dict()) for model in models]
         results = _side_by_side(models, tasks, rule, seeds=seeds, settings=settings, callbacks=callbacks)
         if results is not None:
@@ -187,5 +188,6 @@ def _sound(stepped: Stepped) -> bool:
 def _note(stepped: Stepped, progress: Sequence[EpochTotals]) -> None:
     for one, loss in zip(progress, stepped.losses, strict=True):
         one.losses.append(loss)
+    # A rule without a relaxation has losses and no residuals.
     for one, residual, status in zip(progress, stepped.residuals, stepped.statuses, strict=False):
         one.relaxed(residual, status)

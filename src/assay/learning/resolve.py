@@ -100,13 +100,15 @@ def as_model(given: Any, *, seed: int = 0, keep: bool = False) -> nn.Module:
     from assay.learning.fresh import drawing_by
 
     with drawing_by(seed):  # a class that takes no seed draws from the global generator
-        model = called(made, what, seed=seed)
+        model = called(made, what, do="a function of the inputs needs a torch.nn.Module around it", seed=seed)
     if not isinstance(model, nn.Module):
         raise expected(MODEL, given=f"{what}: {shown(model)}")
     return model
 
 
-def called(function: Callable[..., Any], what: str, **offered: Any) -> Any:
+def called(
+    function: Callable[..., Any], what: str, *, do: str = "call it in Python first", **offered: Any
+) -> Any:
     """What a user's class or function returns, given those of the ``offered`` arguments that it takes.
 
     Arguments are passed by name where it has that name; what it needs beyond those is filled in the order offered.
@@ -125,7 +127,7 @@ def called(function: Callable[..., Any], what: str, **offered: Any) -> Any:
         raise
     except Exception as error:
         raise expected(f"'{what}' to be callable with {', '.join(offered) or 'nothing'}",
-                       given=f"{type(error).__name__}: {error}", do="call it in Python first") from error
+                       given=f"{type(error).__name__}: {error}", do=do) from error
 
 
 def shown(thing: object) -> str:

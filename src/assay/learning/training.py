@@ -128,6 +128,7 @@ def train(
     batches = math.ceil(len(data["train"]) / batch_size)
     factor = rate_factor(schedule, steps=epochs * batches, warmup=warmup)
     rates = torch.optim.lr_scheduler.LambdaLR(opt, factor) if opt is not None else None
+    # A generator for each: drawn from one, a run with noise would see its batches in another order than one without.
     order, noise = torch_generator(seed, "train", "order"), torch_generator(seed, "train", "noise")
     changes = torch_generator(seed, "train", "augment")
     began, history, diverged = time.perf_counter(), [], None
@@ -187,6 +188,7 @@ def evaluate(model: nn.Module, split: Split, *, rows: int = EVALUATION_ROWS, rul
     regression = split.y.is_floating_point()
     for x, y in zip(torch.split(split.x, rows), torch.split(split.y, rows), strict=True):
         outputs = outputs_of(model, x, rule)
+        # Weighted by what it is the mean of: the last batch is smaller, and a mean of means would count it as whole.
         batch_loss = float(mean_loss(outputs, y))
         if regression:
             squares += batch_loss * y.numel()
@@ -226,7 +228,7 @@ class EpochTotals:
 
     def relaxed(self, residual: float, status: Status) -> None:
         self.residual = residual if self.residual is None else max(self.residual, residual)
-        order = list(Status)
+        order = list(Status)  # from good to bad: as texts they would be compared by the alphabet
         self.status = status if self.status is None else max(self.status, status, key=order.index)
 
 
@@ -293,6 +295,7 @@ def _step(
     if opt is None:
         return None
     if clip_norm is not None:
+        # What the optimiser has, not what the model has: a rule may have parameters of its own that learn.
         ours = [p for group in opt.param_groups for p in group["params"] if p.grad is not None]
         nn.utils.clip_grad_norm_(ours, clip_norm)
     opt.step()
@@ -303,6 +306,7 @@ def noisy(x: Tensor, noise: float, generator: torch.Generator) -> Tensor:
     """Inputs with Gaussian noise of that standard deviation; tokens are left as they are."""
     if noise == 0 or not x.is_floating_point():
         return x
+    # Drawn on the CPU wherever x is: of the same seed another device makes other numbers.
     return x + noise * torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
 
 
@@ -317,6 +321,7 @@ def rate_factor(schedule: Schedule, *, steps: int, warmup: float) -> Callable[[i
     rise = round(warmup * steps)
 
     def factor(step: int) -> float:
+        # The rise begins above 0: a first step at rate 0 would move nothing and still fill Adam's averages.
         return (step + 1) / (rise + 1) if step < rise else shape((step - rise) / max(1, steps - rise))
 
     return factor

@@ -20,17 +20,11 @@ from assay.errors import expected
 def duplicate(
     model: nn.Module, *, dtype: torch.dtype | None = None, training: bool | None = False
 ) -> nn.Module:
-    """A deep copy in evaluation or training mode (None: as it is), cast to ``dtype`` if given, gradients cleared."""
-    memo = {id(value): value.detach().clone() for value in _derived_tensors(model)}
-    try:
-        with torch.no_grad():  # or weights of TorchScript become copies with a graph, which hold no gradient
-            twin = copy.deepcopy(model, memo)
-    except Exception as error:
-        raise expected(
-            "a model that copy.deepcopy can copy",
-            given=f"{type(model).__name__}: {type(error).__name__}: {error}",
-            do="drop what cannot be copied (locks, open files) from the module",
-        ) from error
+    """A deep copy in evaluation or training mode (None: as it is), cast to ``dtype`` if given, gradients cleared.
+
+    What cannot be copied (locks, open files, loggers that hold them) is shared with the original.
+    """
+    twin = _copied(model)
     for old, new in zip(model.parameters(), twin.parameters(), strict=True):
         if new.is_leaf:
             new.requires_grad_(old.requires_grad)
@@ -41,7 +35,59 @@ def duplicate(
             if not isinstance(module, torch.jit.ScriptModule):
                 _cast_attributes(module, dtype)
     twin.zero_grad(set_to_none=True)
-    return twin if training is None else twin.train(training)
+    if training is None:
+        return twin
+    twin.train(training)
+    refreshed(twin)
+    return twin
+
+
+def refreshed(model: nn.Module) -> None:
+    """Makes again what a model in evaluation mode keeps of its weights (expanded kernels, merged adapters)."""
+    if not model.training:
+        model.train()
+        model.eval()
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    memo: dict[int, Any] = {id(value): value.detach().clone() for value in _derived_tensors(model)}
+    with torch.no_grad():  # or weights of TorchScript become copies with a graph, which hold no gradient
+        try:
+            return copy.deepcopy(model, dict(memo))
+        except Exception:  # of pickle, of __deepcopy__ or __reduce__: some attribute cannot be copied
+            memo |= _not_copied(model)
+        try:
+            return copy.deepcopy(model, memo)
+        except Exception as error:
+            raise expected(
+                "a model that copy.deepcopy can copy",
+                given=f"{type(model).__name__}: {type(error).__name__}: {error}",
+                do="drop what cannot be copied from the module",
+            ) from error
+
+
+def _not_copied(model: nn.Module) -> dict[int, Any]:
+    """Attributes, alone or in lists and dicts, that deepcopy refuses, by their identity; never modules or tensors."""
+    modules = {id(module): module for module in model.modules()}
+    found: dict[int, Any] = {}
+
+    def look(value: Any) -> None:
+        if isinstance(value, (list, tuple, set)):
+            for item in value:
+                look(item)
+        elif isinstance(value, dict):
+            for item in value.values():
+                look(item)
+        elif not isinstance(value, (nn.Module, Tensor)):
+            try:
+                copy.deepcopy(value, dict(modules))
+            except Exception:
+                found[id(value)] = value
+
+    for module in modules.values():
+        if not isinstance(module, torch.jit.ScriptModule):
+            look({name: value for name, value in vars(module).items() if name not in _REGISTERED})
+    return found
 
 
 def cast(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -136,6 +182,16 @@ def everything_learning(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
+
+
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Runs the original code of compiled models: the compiler neither follows hooks nor keeps to float64."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 @contextlib.contextmanager

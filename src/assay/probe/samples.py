@@ -14,7 +14,7 @@ Layout = Literal["batch first", "batch second", "batch-major rows", "token-major
 
 def find_layout(before: Tensor, after: Tensor, samples: int) -> Layout | None:
     """Where sample 0 of a batch of ``samples`` lives, given the tensor before and after that sample was changed."""
-    if before.shape != after.shape or not before.ndim:
+    if before.shape != after.shape or not before.ndim or not before.numel():  # an expert that was given nothing
         return None
     changed = _changed(before, after)
     candidates: list[tuple[Layout, Tensor]] = []

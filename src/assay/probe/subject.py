@@ -55,6 +55,8 @@ class Probe:
     needs_grad: bool = False
     makes_graphs: bool = False
     """Its modules build a graph while it is only asked for values: it may return slopes (forces of an energy)."""
+    lowest: torch.dtype | None = None
+    """The coarsest dtype that a module hands on, where it is coarser than the model's own (autocast)."""
     row_bytes: int = 1
     """The largest activation per row."""
     trace_bytes: int = 1
@@ -239,12 +241,14 @@ def _explained(probe: Probe) -> Any:
 
 def _learn_outputs(probe: Probe) -> Any:
     largest = total = 1
-    graphs = False
+    graphs, coarse = False, probe.low_dtype
 
     def see(name: str) -> Hook:
         def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            nonlocal largest, total, graphs
+            nonlocal largest, total, graphs, coarse
             for y in tree.tensors(output):
+                if y.is_floating_point() and torch.finfo(y.dtype).eps > torch.finfo(coarse).eps:
+                    coarse = y.dtype
                 graphs = graphs or y.requires_grad
                 largest, total = max(largest, y.numel() * y.element_size()), total + 8 * y.numel()
 
@@ -256,7 +260,7 @@ def _learn_outputs(probe: Probe) -> Any:
     result = tree.map_tensors(result, Tensor.detach)
     probe.output_names = [name or "output" for name, leaf in tree.leaves(result) if isinstance(leaf, Tensor)]
     rows = max(1, probe.first_axis(probe.cases[0]))
-    probe.makes_graphs = graphs
+    probe.makes_graphs, probe.lowest = graphs, coarse
     probe.row_bytes, probe.trace_bytes = max(1, largest // rows), max(1, total // rows)
     return result
 

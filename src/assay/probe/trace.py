@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from assay.probe import tree
 from assay.probe.hooks import watching
 from assay.probe.subject import Leaves, Probe
-from assay.probe.values import exact, is_continuous
+from assay.probe.values import exact, has_numbers, is_continuous
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,20 @@ def record(probe: Probe, leaves: Leaves, model: nn.Module, dtype: torch.dtype, *
         return hook
 
     keep = _Keeper()
-    with watching(model, enter, leave):
+    with _written_out(), watching(model, enter, leave):
         outputs = probe.run(leaves, model, dtype)
     return Pass(events, calls, [exact(output) for output in outputs])
+
+
+@contextlib.contextmanager
+def _written_out() -> Iterator[None]:
+    """Encoders without their fast path, which hands nested tensors from layer to layer: those show nothing."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 class _Keeper:
@@ -101,7 +113,9 @@ class _Keeper:
 
     def __call__(self, value: Any) -> tuple[tuple[str, Tensor], ...]:
         return tuple(
-            (name, self._copy(leaf)) for name, leaf in tree.leaves(value) if is_continuous(leaf) and leaf.numel()
+            (name, self._copy(leaf))
+            for name, leaf in tree.leaves(value)
+            if is_continuous(leaf) and has_numbers(leaf) and leaf.numel()
         )
 
     def _copy(self, leaf: Tensor) -> Tensor:

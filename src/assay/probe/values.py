@@ -21,6 +21,15 @@ def is_continuous(x: object) -> bool:
     return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 
 
+def has_numbers(x: Tensor) -> bool:
+    """Whether a tensor holds numbers of its own that can be copied: a nested one and one inside vmap or jacrev do not.
+
+    >>> has_numbers(torch.ones(2))
+    True
+    """
+    return not x.is_nested and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
 def difference(a: Tensor, b: Tensor) -> Tensor:
     """a - b, also for integers and booleans; complex numbers stay complex."""
     return a - b if a.is_complex() or b.is_complex() else a.double() - b.double()

@@ -212,8 +212,8 @@ class _SeedGroup:
 
 @dataclass(frozen=True)
 class _Split:
-    main: list[_Row]
-    rest: list[_Row]
+    main: Sequence[_Row]
+    rest: Sequence[_Row]
 
 
 def _strips(finding: Finding) -> _Split:

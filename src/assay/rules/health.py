@@ -31,12 +31,14 @@ class HealthWarning(UserWarning):
 @dataclass(frozen=True)
 class LayerHealth:
     """One layer: the ``signal`` (root mean square of what the nudge moves, per unit of beta), the share of it that is
-    ``rounding``, and the last ``residual`` of its nudged relaxation where it was measured."""
+    ``rounding``, the last ``residual`` of its nudged relaxation where it was measured, and how far the last sweep of
+    the free one ``moved`` a unit of it."""
 
     name: str
     signal: float
     rounding: float
     residual: float | None
+    moved: float | None = None
 
     @property
     def lost(self) -> bool:
@@ -57,7 +59,8 @@ class Health:
     def complaint(self) -> str | None:
         """What is wrong, where, and what to change; None if all is well."""
         if not self.free < MOVING:
-            return (f"the free relaxation is not at rest: its last sweep moved a unit by {self.free:.2g}; "
+            return (f"the free relaxation is not at rest{self._worst('moved')}: its last sweep moved a unit by "
+                    f"{self.free:.2g}; "
                     "use more free sweeps, a smaller gamma, or smaller weights")
         if lost := [layer for layer in self.layers if layer.lost]:
             names = ", ".join(layer.name for layer in lost[:3]) + (" and more" if len(lost) > 3 else "")
@@ -65,12 +68,16 @@ class Health:
                       else "its units are saturated or gamma is too small: use smaller weights or a larger gamma")
             return f"the signal of the nudge is lost in rounding at {names}; {remedy}"
         if self.nudged is not None and not self.nudged < MOVING:
-            where = max((layer for layer in self.layers if layer.residual is not None),
-                        key=lambda layer: layer.residual or 0.0, default=None)
-            at = f" at {where.name}" if where is not None else ""
-            return (f"the nudged relaxation is not at rest{at}: its last sweep changed the deviation by "
-                    f"{self.nudged:.0%}; use more nudged sweeps or a smaller gamma")
+            return (f"the nudged relaxation is not at rest{self._worst('residual')}: its last sweep changed the "
+                    f"deviation by {self.nudged:.0%}; use more nudged sweeps or a smaller gamma")
         return None
+
+    def _worst(self, of: Literal["residual", "moved"]) -> str:
+        """Where a relaxation moves most, as far as it was measured by layer."""
+        known = [(change, layer.name) for layer in self.layers if (change := getattr(layer, of)) is not None]
+        if not known:
+            return ""
+        return f" at {max(known, key=lambda each: (math.isnan(each[0]), each[0]))[1]}"
 
     @property
     def sound(self) -> bool:
@@ -86,17 +93,17 @@ def examine(
     eps = torch.finfo(resting[0].dtype).eps
     tiny = torch.finfo(resting[0].dtype).tiny
     sizes = [float(torch.linalg.vector_norm(layer)) / math.sqrt(layer.numel()) for layer in moved]
-    by_layer = nudged.by_layer or (None,) * len(sizes)
+    by_layer, freely = (phase.by_layer or (None,) * len(sizes) for phase in (nudged, free))
     # A batch that is fitted to rounding pulls nothing: there is no signal to lose. A dead layer has a loss above it.
     nothing_to_learn = sizes[-1] == 0 and loss < FITTED
     layers = []
-    for name, size, units, residual in zip(names, sizes, resting, by_layer, strict=True):
+    for name, size, units, residual, change in zip(names, sizes, resting, by_layer, freely, strict=True):
         if coordinates == "states":
             noise = eps * float(torch.linalg.vector_norm(units)) / math.sqrt(units.numel())
         else:
             noise = ROUNDING * eps * size + tiny
         share = 0.0 if nothing_to_learn else noise / size if size > 0 else math.inf
-        layers.append(LayerHealth(name, size / strength, share, residual))
+        layers.append(LayerHealth(name, size / strength, share, residual, change))
     one_sweep = nudged.steps <= 1 and len(moved) > 1
     measured = coordinates == "deviations" and not one_sweep
     largest = max(1.0, *(largest_entry(units) for units in resting))

@@ -35,6 +35,8 @@ class Activation:
     leak: float = 0.0
     into: Callable[[Tensor, Tensor], object] | None = None
     """The function of real numbers, written into a tensor that may be the drive: what sweeps in place call."""
+    rough: Callable[[Tensor, Tensor], object] | None = None
+    """The same where a state is only needed to the rounding of a number of order one, which may be faster."""
 
     @property
     def reach(self) -> tuple[float, float] | None:
@@ -44,12 +46,13 @@ class Activation:
             return (t, p + t)
         return None if self.leak else self.bounds
 
-    def settle(self, drive: Tensor, *, out: Tensor) -> None:
-        """sigma(a) into ``out``, which may be the drive itself."""
-        if self.into is None:
+    def settle(self, drive: Tensor, *, out: Tensor, roughly: bool = False) -> None:
+        """sigma(a) into ``out``, which may be the drive itself; ``roughly`` is what ``rough`` says."""
+        into = self.rough if roughly and self.rough is not None else self.into
+        if into is None:
             out.copy_(self.function(drive))
         else:
-            self.into(drive, out)
+            into(drive, out)
 
     def derivative(self, drive: Tensor) -> Tensor:
         """sigma'(a), from the drive."""
@@ -76,6 +79,15 @@ def _clipped(drive: Tensor) -> Tensor:
 
 def _tanh_into(drive: Tensor, out: Tensor) -> Tensor:
     return torch.tanh(drive, out=out)
+
+
+def _tanh_roughly_into(drive: Tensor, out: Tensor) -> Tensor:
+    if drive.dtype != torch.float32 or drive.device.type != "cpu":
+        return torch.tanh(drive, out=out)
+    # torch's sigmoid is vector code of its own, its tanh that of a library which is slow on processors of some makers:
+    # 135 microseconds for 128 x 512 numbers, 28 elsewhere. This takes 21 to 35.
+    torch.mul(drive, 2.0, out=out).sigmoid_()
+    return torch.add(drive.new_full((), -1.0), out, alpha=2.0, out=out)
 
 
 def _clipped_into(drive: Tensor, out: Tensor) -> Tensor:
@@ -132,7 +144,7 @@ def _half_square(s: Tensor) -> Tensor:
 # Named functions, not lambdas: a model holds its activation, and pickle (torch.save, other processes) goes by name.
 _ACTIVATIONS = {
     "tanh": Activation("tanh", torch.tanh, _tanh_cost, _tanh_slope, sigmoid=(2.0, 2.0, 0.0, -1.0),
-                       into=_tanh_into),
+                       into=_tanh_into, rough=_tanh_roughly_into),
     "clipped": Activation("clipped", _clipped, _half_square, _clipped_slope, smooth=False, bounds=(0.0, 1.0),
                           into=_clipped_into),
     # The smooth neighbour of `clipped`: range (0, 1), slope 1 in the middle.

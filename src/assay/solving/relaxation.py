@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -19,20 +20,22 @@ each unit is one dot product (a few roundings of a number of order one) and one 
 
 def relax(
     sweep: Callable[[State], State], state: State, *, sweeps: int, tolerance: float | None = None, trace: bool = False,
-    in_place: bool = False, measured: Callable[[State], float] | None = None,
+    in_place: bool = False, measured: Callable[[State], Sequence[float]] | None = None,
 ) -> Solution:
     """The fixed point of ``sweep`` reached from ``state``, with the residual and an honest status.
 
     Without a tolerance exactly ``sweeps`` sweeps run and only the last is measured, so nothing is read back from the
     device in between. With one, every sweep is measured and the first that moves no unit by more than the tolerance
     ends the run. ``in_place`` says that ``sweep`` overwrites the tensors it is given;
-    ``measured`` is such a sweep in place that also returns its largest change, without a copy of the whole state.
+    ``measured`` is such a sweep in place that also returns its largest change of each layer, without a copy of the
+    whole state.
     """
     if isinstance(sweeps, bool) or not isinstance(sweeps, int) or sweeps < 1:
         raise expected("a number of sweeps >= 1", given=repr(sweeps))
     if tolerance is not None and not tolerance > 0:
         raise expected("tolerance > 0, or None for a fixed number of sweeps", given=repr(tolerance))
     residuals: list[float] = []
+    by_layer: Sequence[float] = ()
     limit = tolerance if tolerance is not None else ROUNDING * torch.finfo(state[0].dtype).eps
     always = tolerance is not None or trace
     step = 0
@@ -41,21 +44,32 @@ def relax(
             state = sweep(state)
             continue
         if measured is not None:
-            residuals.append(measured(state))
+            by_layer = measured(state)
         else:
             before = tuple(layer.clone() for layer in state) if in_place else state
             state = sweep(state)
-            residuals.append(largest_change(before, state))
+            by_layer = changes_by_layer(before, state)
+        residuals.append(worst(by_layer))
         if not math.isfinite(residuals[-1]) or (tolerance is not None and residuals[-1] <= tolerance):
             break
     status = end_status(residuals, limit=limit, with_tolerance=tolerance is not None)
-    return Solution(state, status, tuple(residuals), step)
+    return Solution(state, status, tuple(residuals), step, tuple(by_layer))
 
 
 def largest_change(before: State, after: State) -> float:
     """The largest absolute change of any unit between two states; NaN or infinity if either is not finite."""
+    return worst(changes_by_layer(before, after))
+
+
+def changes_by_layer(before: State, after: State) -> list[float]:
+    """The largest absolute change of each layer."""
     changes = [(new.detach() - old.detach()).abs().max() for old, new in zip(before, after, strict=True)]
-    return float(torch.stack(changes).max())
+    return cast("list[float]", torch.stack(changes).tolist())
+
+
+def worst(changes: Sequence[float]) -> float:
+    """The largest of some changes; NaN if one is."""
+    return math.nan if any(math.isnan(change) for change in changes) else max(changes)
 
 
 def end_status(residuals: Sequence[float], *, limit: float, with_tolerance: bool) -> Status:

@@ -79,7 +79,7 @@ def recorded_answers(first: Mapping[int, Mapping[str, Any]], second: Mapping[int
     """
     seeds = sorted(first.keys() & second.keys())
     records = [arm[seed] for arm in (first, second) for seed in seeds]
-    if not seeds or any("correct" not in record or "test_set" not in record for record in records):
+    if not seeds or any(record.get(key) is None for record in records for key in ("correct", "test_set")):
         return None
     one_set = len({record["test_set"] for record in records}) == 1
     if not one_set and any(record.get("test_items") is None for record in records):

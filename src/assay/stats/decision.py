@@ -87,12 +87,19 @@ def score(interval: Interval | None, region: Region, *, scale: float | None = No
 def all_hold(decisions: Sequence[Decision], *, claim: str = "") -> Decision:
     """The decision that every one of several claims holds: the worst of them.
 
+    Where all hold, one with an interval stands for them, if there is one: it says how sure the whole is.
+
     "All tasks hold" is an intersection-union claim: each part is tested at the full alpha and none is corrected,
     because a single part that fails already refutes the whole. For a list of separate claims use ``holm_decisions``.
     """
     if not decisions:
         raise expected("at least one decision", given="none", do="a claim about no task cannot be decided")
-    worst = max(decisions, key=lambda d: (d.verdict.severity, -(d.score if d.score is not None else -1.0)))
+
+    def standing(d: Decision) -> tuple[int, bool, float]:
+        sampled = d.passed and d.measurement.interval is not None
+        return d.verdict.severity, sampled, -(d.score if d.score is not None else -1.0)
+
+    worst = max(decisions, key=standing)
     held = sum(d.passed for d in decisions)
     p_values = [d.p_value for d in decisions]
     scores = [d.score for d in decisions]

@@ -119,7 +119,7 @@ def score_evidence(only_first: int, only_second: int, region: Region, *, items: 
 
     def interval_at(level: float) -> Interval:
         critical, middle = float(stats.norm.ppf(1 - level)), (b - c) / n
-        inner = 1 - 1e-9
+        inner = 1 - 1e-9  # at a gap of 1 the variance is 0 and z infinite, where no search can begin
         low = -1.0 if z(-inner) <= critical else optimize.brentq(lambda gap: z(gap) - critical, -inner, middle)
         high = 1.0 if z(inner) >= -critical else optimize.brentq(lambda gap: z(gap) + critical, middle, inner)
         return Interval(low=scale * low, high=scale * high, confidence=1 - 2 * level,

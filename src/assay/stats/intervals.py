@@ -236,6 +236,7 @@ def mean(values: Sequence[float]) -> float:
 def deviation(values: Sequence[float]) -> float:
     """The sample standard deviation, with n - 1 in the denominator."""
     centre = mean(values)
+    # A sum of squares overflows from 1e154 on, and vanishes below 1e-162; hypot does neither.
     return math.hypot(*(value - centre for value in values)) / math.sqrt(len(values) - 1)
 
 

@@ -131,6 +131,7 @@ class Study:
                     continue
                 past = pasts[question.key]
                 findings[question.key] = tuple(question.decide(_outcomes(question, results), past))
+                # A smoke run has findings and no claims: it decides nothing, and no look at a claim is spent on it.
                 for claim, finding in zip(question.claims, findings[question.key], strict=False):
                     complete = all(results[cell.key].record is not None for cell in question.cells)
                     past[claim].saw(ledger, finding, complete=complete)

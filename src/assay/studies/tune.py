@@ -56,8 +56,8 @@ ENERGY_SPACE: Mapping[str, Range] = {
 
 
 @dataclass(frozen=True)
-class Tried:
-    """One trial: what was tried, and the validation score it gave, an accuracy or an error (None if it failed)."""
+class TuningTrial:
+    """What was tried, and the validation score it gave, an accuracy or an error (None if it failed)."""
 
     number: int
     values: Mapping[str, float]
@@ -72,7 +72,7 @@ class Tuned:
     arm: str
     settings: ArmSettings
     validation: float
-    trials: tuple[Tried, ...]
+    trials: tuple[TuningTrial, ...]
     command: str
     importance: Mapping[str, float] = field(default_factory=dict)
     metric: Metric = ACCURACY
@@ -120,7 +120,7 @@ class Tuned:
         }
 
 
-def _goodness(trial: Tried, metric: Metric) -> float:
+def _goodness(trial: TuningTrial, metric: Metric) -> float:
     if trial.validation is None:
         return -math.inf
     return trial.validation if metric.higher_is_better else -trial.validation
@@ -175,7 +175,8 @@ def tune(
             lambda trial: objective(trial, arm, base=base, space=space, view=view, seed=seed, device=device),
             n_trials=max(0, trials - done))
     # A storage may hold more trials than were asked for; only so many count, or rules would not be treated alike.
-    tried = tuple(Tried(t.number, dict(t.params), t.value) for t in study.trials if t.state.is_finished())[:trials]
+    ended = [t for t in study.trials if t.state.is_finished()][:trials]
+    tried = tuple(TuningTrial(t.number, dict(t.params), t.value) for t in ended)
     finished = [t for t in tried if t.validation is not None]
     if not finished:
         raise AssayError(f"none of {len(tried)} trials of {arm.name} on {asked.name} finished; "

@@ -10,7 +10,7 @@ clone also sees what to do after a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -132,9 +132,9 @@ def acrobot_expert(observations: np.ndarray, states: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class _Played:
     rewards: np.ndarray
-    observations: list[np.ndarray]
-    labels: list[np.ndarray]
-    episodes: list[np.ndarray]
+    observations: Sequence[np.ndarray]
+    labels: Sequence[np.ndarray]
+    episodes: Sequence[np.ndarray]
 
 
 @lru_cache(maxsize=4)
@@ -178,21 +178,23 @@ def _play(
     try:
         views = [world.reset(seed=start)[0] for world, start in zip(worlds, starts, strict=True)]
         rewards, running = np.zeros(len(worlds)), np.arange(len(worlds))
-        played = _Played(rewards, [], [], [])
+        observed: list[np.ndarray] = []
+        labels: list[np.ndarray] = []
+        episodes: list[np.ndarray] = []
         while len(running):
             observations = np.stack([views[i] for i in running]).astype(np.float32)
             states = np.stack([np.asarray(worlds[i].unwrapped.state, dtype=np.float64) for i in running])
             wanted = np.asarray(act(observations, states))
-            played.observations.append(observations)
-            played.labels.append(wanted.astype(np.int64))
-            played.episodes.append(running.copy())
+            observed.append(observations)
+            labels.append(wanted.astype(np.int64))
+            episodes.append(running.copy())
             done = np.zeros(len(running), dtype=bool)
             for k, (i, action) in enumerate(zip(running, disturb(wanted) if disturb else wanted, strict=True)):
                 views[i], reward, terminated, truncated, _ = worlds[i].step(int(action))
                 rewards[i] += float(reward)
                 done[k] = terminated or truncated
             running = running[~done]
-        return played
+        return _Played(rewards, observed, labels, episodes)
     finally:
         for world in worlds:
             world.close()

@@ -6,6 +6,7 @@ from assay import stats
 from assay.engine.store.keys import Key
 from assay.protocols import Outcome, Outcomes, Trial
 from assay.results import Evidence, Failure, Finding, Verdict
+from assay.studies.measure import stored
 from assay.tracks.honesty.faults import PLANTED
 from assay.tracks.honesty.honesty import Honesty
 
@@ -16,7 +17,7 @@ BY_NAME = {planted.name: planted for planted in PLANTED}
 def run_track(names=None, seeds=(42,)) -> Outcomes:
     track = Honesty()
     wanted = [t for t in track.trials("quick", seeds) if names is None or t.arm.partition(": ")[2] in names]
-    return Outcomes(tuple(Outcome(trial, track.measure(trial)) for trial in wanted))
+    return Outcomes(tuple(Outcome(trial, stored(track.measure(trial))) for trial in wanted))
 
 
 def enforced(outcomes: Outcomes) -> Finding:
@@ -35,11 +36,11 @@ def missed(finding: Finding) -> set[str]:
 def test_each_planted_subject_is_told_for_what_it_is(name, side):
     for seed in (42,) if name in SLOW else (42, 7, 1234):
         record = Honesty().measure(Trial(arm=f"{side}: {name}", seed=seed))
-        assert record["told"], record
+        assert record.told, record
 
 
 def test_seeds_draw_other_data_and_the_same_seed_the_same():
-    reasons = [Honesty().measure(Trial(arm="fault: parity at chance", seed=seed))["reason"] for seed in (42, 43, 42)]
+    reasons = [Honesty().measure(Trial(arm="fault: parity at chance", seed=seed)).reason for seed in (42, 43, 42)]
     assert reasons[0] == reasons[2] != reasons[1]
 
 
@@ -92,8 +93,8 @@ def test_a_store_that_checks_no_digest_is_caught(monkeypatch):
     monkeypatch.setattr(cells, "_decode", trusting)
     for name in ("tampered cell", "swapped cell"):
         record = Honesty().measure(Trial(arm=f"fault: {name}", seed=42))
-        assert record["verdict"] == "FAIL"
-        assert not record["told"]
+        assert record.verdict == "FAIL"
+        assert not record.told
 
 
 def keeps_nothing_apart(worker, payload):
@@ -124,10 +125,10 @@ def test_a_protection_of_evidence_that_is_taken_away_is_missed(monkeypatch, name
 
     monkeypatch.setattr(math, "pi", math.pi)  # given back, should a cell patch it in this process
     monkeypatch.setenv("ASSAY_PLANTED_FAULT", "")
-    assert Honesty().measure(Trial(arm=f"fault: {name}", seed=42))["told"]
+    assert Honesty().measure(Trial(arm=f"fault: {name}", seed=42)).told
     monkeypatch.setattr(protection, without)
     record = Honesty().measure(Trial(arm=f"fault: {name}", seed=42))
-    assert not record["told"], record
+    assert not record.told, record
 
 
 class Anybody(Key):

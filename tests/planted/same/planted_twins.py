@@ -15,7 +15,7 @@ from torch import nn
 
 from assay.audits.same.conditions import nudge_weights, nudged_leaves
 from assay.audits.same.judge import SAFETY, Truth
-from assay.audits.same.quantities import Inquiry
+from assay.audits.same.quantities import Inquiry, Kind
 from assay.probe import tree
 from assay.probe.copies import duplicate
 from assay.seeding import numpy_generator
@@ -114,7 +114,7 @@ def perturbed(model: nn.Module, x: Any, weight: str, level: float, seed: int) ->
     nudge_weights(nudged, torch.float32, seed)
     truth = Truth(question.ask(wide, leaves, torch.float64), question.ask(model, leaves, None),
                   question.ask(nudged, nudged_leaves(leaves, torch.float32, seed), torch.float64))  # fmt: skip
-    names = [n for n, y in truth.exact.items() if n.startswith("output") and y.is_floating_point()]
+    names = [n for n, y in truth.exact.items() if n.kind is Kind.OUTPUT and y.is_floating_point()]
     allowed = {n: SAFETY * float(truth.scale(n).norm()) for n in names}
     size = 1e-4
     for _ in range(4):

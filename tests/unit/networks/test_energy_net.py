@@ -209,8 +209,23 @@ class Untidy(nn.Module):
         return self.last(torch.flatten(nn.functional.avg_pool2d(torch.tanh(z), 4), 1))
 
 
+class FromInput(nn.Module):
+    """Links that read the clamped input beside units: in a sum, in a norm of it, and side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.skip, self.last = nn.Linear(5, 6), nn.Linear(5, 6), nn.Linear(6, 4)
+        self.second, self.third, self.norm = nn.Linear(6, 5), nn.Linear(10, 6), nn.LayerNorm(5)
+
+    def forward(self, x):
+        h = torch.tanh(torch.tanh(self.first(x)) + self.skip(x))
+        z = torch.tanh(self.norm(x + self.second(h)))
+        return self.last(torch.sigmoid(self.third(torch.cat([z, x], 1))))
+
+
 SHARED = nn.Linear(6, 6)
 UNTIDY = {
+    "skips from the input": lambda: (FromInput(), (5,)),
     "in-place code": lambda: (Untidy(), (1, 8, 8)),
     "in-place modules": lambda: (nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.SiLU(inplace=True), nn.Linear(6, 6),
                                                nn.LeakyReLU(0.1, inplace=True), nn.Linear(6, 4)), (5,)),
@@ -237,6 +252,17 @@ def test_what_people_write_is_exact_too_and_its_states_are_not_written_into(name
     ours = gradient(model, EqProp(OneSided(1e-6), **AT_REST), batch(*shape), Y)
     for parameter, g in truth.items():
         assert (ours[parameter] - g).norm() < 1e-4 * g.norm() + 1e-12
+
+
+def test_a_link_is_computed_once_at_the_same_states():
+    net = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.MaxPool2d(2), nn.Hardtanh(0, 1),
+                        nn.Conv2d(3, 3, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4))
+    calls = []
+    for layer in (net[0], net[3]):
+        layer.register_forward_hook(lambda layer, *_: calls.append(layer))
+    EqProp(sweeps=(3, 1)).backward(EnergyNet(net, gamma=0.05), torch.rand(6, 1, 8, 8), Y)
+    # The first layer hears the input once; the second the start and each free sweep, and nothing else asks for more.
+    assert [calls.count(net[0]), calls.count(net[3])] == [1, 4]
 
 
 class Dropping(nn.Module):

@@ -256,3 +256,12 @@ def test_settling_in_place_is_the_function_and_reaches_no_further_than_said(name
     torch.testing.assert_close(settled, unit.function(drive), rtol=0, atol=1e-15)
     low, high = unit.reach
     assert low <= float(settled.min()) < low + 0.01 and high - 0.01 < float(settled.max()) <= high
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_rough_tanh_is_off_by_the_rounding_of_a_number_of_order_one_and_stays_within_its_ends(dtype):
+    unit, drive = activation("tanh"), torch.linspace(-30, 30, 4001, dtype=dtype)
+    settled = drive.clone()
+    unit.settle(settled, out=settled, roughly=True)
+    torch.testing.assert_close(settled, drive.tanh(), rtol=0, atol=1.5 * torch.finfo(dtype).eps)
+    assert float(settled.abs().max()) <= 1

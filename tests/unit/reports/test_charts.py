@@ -7,10 +7,13 @@ import re
 import zlib
 from itertools import pairwise
 
+import pytest
+
+from assay.reports.charts import strips
 from assay.reports.charts.figure import draw
 from assay.reports.charts.scale import fit
 from assay.reports.charts.svg import distinct
-from assay.results import Figure, Panel, Reference, Series
+from assay.results import Figure, Measurement, Panel, Reference, Region, Series
 
 
 def lines(*names: str) -> Figure:
@@ -97,3 +100,10 @@ def test_pictures_side_by_side_are_real_png_files_on_one_scale() -> None:
     assert len(raw) == 2 and all(data.startswith(b"\x89PNG") for data in raw)
     pixels = zlib.decompress(raw[1][raw[1].index(b"IDAT") + 4 : -16])
     assert len(set(pixels[1:7])) <= 2, "a difference of zero is blank, whatever the other pictures show"
+
+
+@pytest.mark.parametrize("value", [0.9, 0.2, 0.0445, 1e-5])
+def test_a_number_far_below_its_limit_is_drawn_with_the_limit(value: float) -> None:
+    measurement = Measurement(name="error / allowed", value=value, region=Region(high=1.0))
+    drawn = strips.strip(measurement, strips.groups([measurement])[0], [])
+    assert drawn.count('class="edge"') == 1 and drawn.count('class="point"') == 1

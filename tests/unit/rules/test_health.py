@@ -51,7 +51,7 @@ def test_a_free_phase_that_still_moves_is_reported():
     with torch.no_grad():
         for layer in model.layers:
             layer.weight.mul_(3)
-    with pytest.warns(HealthWarning, match="free relaxation is not at rest"):
+    with pytest.warns(HealthWarning, match=r"free relaxation is not at rest at layer \d"):
         EqProp(sweeps=(2, 2), on_divergence="record").backward(model, X, Y)
 
 

@@ -51,6 +51,17 @@ def test_all_gaps_below_three_does_not_make_all_tasks_at_parity():
     assert whole.p_value == pytest.approx(0.380, abs=0.0005)
 
 
+def test_where_all_hold_the_sampled_part_stands_for_the_whole():
+    sampled = stats.parity([96.0, 97.1, 96.2, 95.9], [96.1, 97.0, 96.0, 96.0], margin=MARGIN, unit="pp")
+    close = stats.numeric_match([0.9], 1.0)
+    assert sampled.score > close.score, "the numeric part is nearer to its limit"
+    for parts in ([sampled, close], [close, sampled]):
+        assert stats.all_hold(parts).measurement == sampled.measurement
+        assert stats.all_hold(parts).score == close.score
+    failed = stats.numeric_match([1.1], 1.0)
+    assert stats.all_hold([sampled, failed]).measurement == failed.measurement
+
+
 @pytest.mark.parametrize("items", [40, 80, 200])
 def test_parity_of_two_arms_at_chance_is_inconclusive(items):
     guard = stats.above_chance({"backprop": 12.5, "eqprop": 10.0}, items=items, chance=0.10, scale=100)

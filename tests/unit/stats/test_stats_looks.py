@@ -109,6 +109,7 @@ def test_the_verdict_spends_alpha_and_says_so():
     assert close.measurements[0].interval.confidence == pytest.approx(1 - 2 * 0.0334, abs=1e-3)
     again = enforced(10, 0.04, look(3))
     assert again.verdict is Verdict.INCONCLUSIVE
+    assert str(again.evidence) == "directional", "too lax a level is no fault of what was run"
     assert "does not lie inside -0.03 to 0.03" in again.reason
     assert enforced(10, 0.002, look(3)).verdict is Verdict.PASS
 

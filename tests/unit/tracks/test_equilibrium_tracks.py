@@ -236,7 +236,7 @@ def test_a_cell_of_track_22_compares_every_quantity() -> None:
     body = golden_reference.GoldenReference()
     seed = 43
     record = body.measure(Trial("fast", seed, "smoke"))
-    assert record["verdict"] == "PASS" and record["compared"] == 168 and record["strong"]
+    assert record.verdict is Verdict.PASS and record.compared == 168 and record.strong
 
 
 def test_kernels_of_track_22_are_judged_in_company_as_alone() -> None:
@@ -247,7 +247,7 @@ def test_kernels_of_track_22_are_judged_in_company_as_alone() -> None:
     together = body.measure_together(trials)
     for trial, record in list(zip(trials, together, strict=True))[2:3]:
         assert body.measure(trial) == record
-    assert [record["verdict"] for record in together] == ["FAIL", "PASS", "FAIL", "PASS"]
+    assert [record.verdict for record in together] == ["FAIL", "PASS", "FAIL", "PASS"]
 
 
 @pytest.mark.slow

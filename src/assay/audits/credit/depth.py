@@ -11,19 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from assay.audits.credit.published import UTILITY_MARGIN
 from assay.errors import expected
 from assay.results import Check, Interval, Measurement, Region, Verdict
-from assay.stats import relation
+from assay.stats import mean_interval, paired_answers, relation
+from assay.stats.crossed import crossed
 from assay.stats.decision import MINIMUM_SEEDS
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Bits = np.ndarray[Any, np.dtype[np.bool_]]
-
+Arms = Mapping[int, Sequence[bool]]
+"""By seed, which test items an arm got right."""
 CONFIDENCE = 0.90
 """Two-sided; each side is tested at 5 %."""
 
@@ -96,12 +95,9 @@ def judge_utility(baselines: Baselines, *, margin: float = UTILITY_MARGIN) -> Ut
 def crossed_gap(baselines: Baselines, first: str, second: str, margin: float) -> Measurement:
     """The accuracy of ``first`` minus ``second`` with an interval over seeds and test items, crossed.
 
-    D[s, i] is the difference of seed s on item i. Seeds and items are both samples, and items are shared by all
-    seeds, so var(mean) = (MS_seeds + MS_items - MS_rest) / (S I), with Satterthwaite's degrees of freedom. One seed
-    alone gives an interval over items, which says nothing of other seeds.
+    Seeds and items are both samples, and items are shared by all seeds (``stats.crossed``). One seed alone gives an
+    interval over items, which says nothing of other seeds.
     """
-    import numpy as np
-
     one, other = (baselines.arms.get(arm, {}) for arm in (first, second))
     seeds = sorted(one.keys() & other.keys())
     if not seeds:
@@ -109,20 +105,18 @@ def crossed_gap(baselines: Baselines, first: str, second: str, margin: float) ->
     counts = sorted({len(arm[seed]) for arm in (one, other) for seed in seeds})
     if len(counts) != 1 or counts[0] < 2:
         raise expected("the same test items in every arm and seed, at least two", given=f"{counts} items")
-    differences = np.stack([np.asarray(one[s], float) - np.asarray(other[s], float) for s in seeds])
-    variance, freedom = _crossed_variance(differences)
-    mean = float(differences.mean())
+    gaps = tuple(_share(one[seed]) - _share(other[seed]) for seed in seeds)
     return Measurement(
         name=f"{first} minus {second}",
-        value=mean,
+        value=math.fsum(gaps) / len(gaps),
         unit="accuracy",
-        n=differences.size,
+        n=len(seeds) * counts[0],
         of="paired answers",
-        interval=_student(mean, variance, freedom, len(seeds)),
+        interval=_interval(one, other, seeds),
         region=Region(low=margin),
-        values=tuple(float(row.mean()) for row in differences),
+        values=gaps,
         seeds=tuple(seeds),
-        note=f"{len(seeds)} seed(s) x {differences.shape[1]} test items, paired",
+        note=f"{len(seeds)} seed(s) x {counts[0]} test items, paired",
     )
 
 
@@ -156,31 +150,16 @@ def detectable_gap(gap: Measurement, margin: float) -> float | None:
     return margin + half + error * float(stats.norm.ppf(0.8))
 
 
-def _crossed_variance(differences: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """The variance of the grand mean and its degrees of freedom."""
-    seeds, items = differences.shape
-    by_item = differences.mean(0)
-    if seeds == 1:
-        return float(by_item.var(ddof=1)) / items, items - 1.0
-    mean, by_seed = differences.mean(), differences.mean(1)
-    square_seeds = items * float(((by_seed - mean) ** 2).sum()) / (seeds - 1)
-    square_items = seeds * float(((by_item - mean) ** 2).sum()) / (items - 1)
-    rest = differences - by_seed[:, None] - by_item[None, :] + mean
-    square_rest = float((rest**2).sum()) / ((seeds - 1) * (items - 1))
-    total = max(square_seeds + square_items - square_rest, square_items, 0.0)
-    parts = square_seeds**2 / (seeds - 1) + square_items**2 / (items - 1) + square_rest**2 / ((seeds - 1) * (items - 1))
-    freedom = max(1.0, total**2 / parts) if parts > 0 else float(items - 1)
-    return total / (seeds * items), freedom
-
-
-def _student(mean: float, variance: float, freedom: float, seeds: int) -> Interval | None:
-    from scipy import stats
-
-    if not variance > 0:
-        return None  # identical answers everywhere: there is no spread to build an interval from
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(variance)
-    method = "paired, seeds x items crossed" if seeds > 1 else "paired over test items, one seed"
-    return Interval(low=mean - half, high=mean + half, confidence=CONFIDENCE, method=method)
+def _interval(one: Arms, other: Arms, seeds: Sequence[int]) -> Interval | None:
+    """Over seeds and items where there are seeds, else over items; None where both answer every item alike."""
+    differences = np.stack([np.asarray(one[s], float) - np.asarray(other[s], float) for s in seeds])
+    if np.ptp(differences) == 0:
+        return None  # there is no spread to build an interval from
+    if len(seeds) == 1:
+        found = mean_interval(differences[0].tolist(), confidence=CONFIDENCE)
+        return found and found.model_copy(update={"method": "t over test items, one seed"})
+    pairs = paired_answers({s: one[s] for s in seeds}, {s: other[s] for s in seeds})
+    return crossed(pairs).interval((1 - CONFIDENCE) / 2)
 
 
 def _headroom_check(headroom: Measurement | None, margin: float) -> Check:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from assay.audits.credit.depth import Baselines
 from assay.audits.credit.measure import Credit
@@ -25,9 +25,7 @@ def _stream(credit: Credit) -> Figure:
     """Which blocks were found, in order, and how wide the stream is in front of each."""
     blocks = credit.blocks
     sizes = [math.prod(shape) for shape in blocks.shapes] or [1] * (len(blocks) + 1)
-    shapes = blocks.shapes or ((),) * (len(blocks) + 1)
-    names = tuple(f"{name} ({' x '.join(map(str, shape))})" if shape else name
-                  for name, shape in zip((*blocks.names, "head"), shapes, strict=True))
+    names = (*blocks.names, "head")
     return Figure(
         key="stream",
         question="Which blocks were found, and how wide is the stream in front of each?",
@@ -36,9 +34,16 @@ def _stream(credit: Credit) -> Figure:
         y_scale="log",
         categories=names,
         series=(Series(name="stream", x=_places(range(len(sizes))), y=tuple(float(size) for size in sizes)),),
-        caption=f"{blocks}." + (" Plain layers lie between stages; growth is that of the blocks alone."
-                                if blocks.broken else ""),
+        caption=" ".join(filter(None, (f"{blocks}.", _shapes(names, blocks.shapes), "Plain layers lie between stages; "
+                                       "growth is that of the blocks alone." if blocks.broken else ""))),
     )
+
+
+def _shapes(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> str:
+    """The shape of the stream, and from where on it is another one."""
+    told = [f"{' x '.join(map(str, shape))} from {name} on" for place, (name, shape) in
+            enumerate(zip(names, shapes, strict=False)) if not place or shape != shapes[place - 1]]
+    return f"The stream is {', '.join(told)}." if told else ""
 
 
 def _growth(credit: Credit) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,7 @@ class Change:
     base: Leaves
     leaves: Leaves
     keep: Callable[[int, Tensor], Tensor | None]
-    forbidden: dict[int, Tensor] = field(default_factory=dict)
+    forbidden: Mapping[int, Tensor] = field(default_factory=dict)
     """Where an input was changed, by its number."""
     here: Callable[[Tensor], Tensor] = lambda y: y
     there: Callable[[Tensor], Tensor] = lambda y: y

@@ -50,7 +50,7 @@ class Agreement:
 class Estimate:
     """What a rule gave: gradients by name (None where it gave none), the loss it returned, how its relaxation ended."""
 
-    gradients: dict[str, Tensor | None]
+    gradients: Mapping[str, Tensor | None]
     loss: float
     residual: float | None
     status: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -181,7 +181,7 @@ def _controls(truth: TrueGradient, limit: float) -> tuple[Control, ...]:
     """The true gradient must be accepted at this limit; reversed, scaled or shuffled it must not be."""
     shuffled = {n: g.flatten().flip(0).reshape(g.shape) for n, g in truth.gradients.items()}
     off = 1 + 2 * limit
-    subjects: list[tuple[str, bool, dict[str, Tensor]]] = [
+    subjects: list[tuple[str, bool, Mapping[str, Tensor]]] = [
         ("the true gradient", True, truth.gradients),
         ("sign reversed", False, {n: -g for n, g in truth.gradients.items()}),
         (f"too large by {2 * limit:.2g} of its size", False, {n: off * g for n, g in truth.gradients.items()}),

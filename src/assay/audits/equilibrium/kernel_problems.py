@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -81,7 +81,7 @@ class KernelAnswer:
     plus: Steps
     minus: Steps
     output: Array
-    gradients: dict[str, Array]
+    gradients: Mapping[str, Array]
 
 
 Kernel = Callable[[Problem], KernelAnswer]
@@ -92,7 +92,7 @@ class Tolerance:
     """How far a state and each gradient may be off by rounding alone."""
 
     state: float
-    gradients: dict[str, float]
+    gradients: Mapping[str, float]
     nudged: float
     """Of the states, or deviations, of the nudged phases."""
 

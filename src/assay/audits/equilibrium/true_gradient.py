@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +44,7 @@ class TrueGradient:
     ``difference`` is the largest disagreement with a central difference of the loss, relative to the gradient's norm.
     """
 
-    gradients: dict[str, Tensor]
+    gradients: Mapping[str, Tensor]
     loss: float
     residual: float
     adjoint_residual: float

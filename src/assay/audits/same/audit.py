@@ -16,7 +16,7 @@ from assay.audits.same import present
 from assay.audits.same.judge import QuantityComparison, Truth, compare
 from assay.audits.same.locate import first_difference, traced
 from assay.audits.same.modes import agree_in_evaluation
-from assay.audits.same.quantities import Call, Inquiry, Quantities, Wrapped, counterparts
+from assay.audits.same.quantities import Call, Inquiry, Kind, Quantities, Quantity, Wrapped, counterparts
 from assay.audits.same.swap import Pairs, blamed, counterpart_modules, exchange
 from assay.errors import InputError, NotPassed, expected, unknown
 from assay.learning.resolve import is_path
@@ -174,7 +174,7 @@ def _measure(
     assert exact.value is not None
     truth = facts.truth = Truth(exact.value, rough.value, nudged)
     tried = attempt(lambda: ask(models.candidate, leaves, None, names=same, dtypes=theirs))
-    if tried.value is None and any(n.startswith("second") for n in truth.exact):
+    if tried.value is None and any(n.kind is Kind.SECOND for n in truth.exact):
         # That one number per row is an energy is our guess: gradients are asked for alone before anything is blamed.
         first = attempt(lambda: ask(models.candidate, leaves, None, order=1, names=same, dtypes=theirs))
         if first.value is not None:
@@ -196,7 +196,8 @@ def _measure(
         facts.module = _locate(question, models, leaves=leaves, high=high, dtype=dtype, seed=seed)
         if facts.module is None:
             facts.module = _locate_by_exchange(facts, models, leaves=leaves, ask=ask, same=same)
-    if any(one.differs and one.condition == "as given" and one.quantity.startswith("output") for one in facts.compared):
+    as_given = [one for one in facts.compared if one.condition == "as given"]
+    if any(one.differs and one.quantity.kind is Kind.OUTPUT for one in as_given):
         four = (models.rough, models.exact, models.nudged, models.candidate)
         with_nudge, kinds = at.nudged_leaves(leaves, dtype, seed), (None, high, high, None)
         facts.agree_in_evaluation = agree_in_evaluation(four, lambda place, model: ask(
@@ -222,7 +223,7 @@ def _copies(facts: SameFacts, reference: nn.Module, candidate: nn.Module, *, dty
 
 def _missing_gradients(facts: SameFacts, candidate: nn.Module, asked: bool) -> None:
     assert facts.truth is not None
-    wanted = [n for n in facts.truth.exact if n.startswith("gradient")]
+    wanted = [n for n in facts.truth.exact if n.kind is Kind.GRADIENT]
     missing = [n for n in wanted if n not in facts.found]
     if not asked or not missing:
         return
@@ -238,7 +239,7 @@ def _again(facts: SameFacts, question: Inquiry, models: _Models, leaves: list[An
     """The same call twice, and inputs in another order of memory."""
     assert facts.truth is not None
     outputs = replace(question, order=0)
-    only = Truth({k: v for k, v in facts.truth.exact.items() if k.startswith("output")}, facts.truth.rough,
+    only = Truth({k: v for k, v in facts.truth.exact.items() if k.kind is Kind.OUTPUT}, facts.truth.rough,
                  facts.truth.nudged)  # fmt: skip
     for condition, inputs in ((at.AGAIN, leaves), (at.STRIDED, at.non_contiguous(leaves))):
         if condition in facts.without:
@@ -282,15 +283,15 @@ def _edges(
         if exact.value is None:
             facts.untested[condition] = exact.problem
             continue
-        found_here = {k: v for k, v in found.value.items() if not k.startswith("buffer")}
-        wanted = {k: v for k, v in exact.value.items() if not k.startswith("buffer")}
+        found_here = {k: v for k, v in found.value.items() if k.kind is not Kind.BUFFER}
+        wanted = {k: v for k, v in exact.value.items() if k.kind is not Kind.BUFFER}
         # What one rounding of the inputs does was measured at the inputs as given; here it is taken in proportion.
         nudged = {k: v + _in_proportion(facts.truth, k, v) for k, v in wanted.items()}
         results = compare(condition, Truth(wanted, truth.value, nudged), found_here)
-        facts.compared += [one for one in results if not (empty and one.quantity.startswith(("gradient", "second")))]
+        facts.compared += [one for one in results if not (empty and one.quantity.kind in (Kind.GRADIENT, Kind.SECOND))]
 
 
-def _in_proportion(truth: Truth, name: str, here: Tensor) -> Tensor:
+def _in_proportion(truth: Truth, name: Quantity, here: Tensor) -> Tensor:
     if name not in truth.exact or not here.is_floating_point():
         return torch.zeros_like(here)
     size = float(truth.exact[name].norm())
@@ -326,7 +327,7 @@ def _after_a_step(
     truth, low, found = tried.value
     nudged = {k: v + (facts.truth.nudged[k] - facts.truth.exact[k]).abs() for k, v in truth.items()
               if k in facts.truth.exact and v.is_floating_point()}  # fmt: skip
-    keep = {k: v for k, v in truth.items() if k in nudged and k in low and not k.startswith("buffer")}
+    keep = {k: v for k, v in truth.items() if k in nudged and k in low and k.kind is not Kind.BUFFER}
     facts.compared += compare(at.AFTER_STEP, Truth(keep, low, nudged), found)
 
 
@@ -359,13 +360,13 @@ def _locate_by_exchange(
     compiled = any(hasattr(module, "_orig_mod") for module in models.candidate.modules())
     if truth is None or not differing or compiled or isinstance(models.candidate, torch.jit.ScriptModule):
         return None
-    order = 0 if any(name.startswith("output") for name in differing) else 2
+    order = 0 if any(name.kind is Kind.OUTPUT for name in differing) else 2
 
     def agrees(chosen: Pairs) -> bool:
         ours, theirs = (duplicate(model, training=None) for model in (models.rough, models.candidate))
         mixed, names = exchange(theirs, ours, chosen, same)
         found = ask(mixed, leaves, None, order=order, names=names)
-        wanted = {name for name in differing if order or name.startswith("output")}
+        wanted = {name for name in differing if order or name.kind is Kind.OUTPUT}
         results = {one.quantity: one for one in compare("", truth, found)}
         return all(name in results and not results[name].differs for name in wanted)
 

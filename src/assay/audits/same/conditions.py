@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.audits.same.quantities import Quantities
+from assay.audits.same.quantities import Kind, Quantities, Quantity
 from assay.probe.values import is_continuous
 from assay.seeding import torch_generator
 
@@ -91,7 +91,7 @@ def step_weights(reference: nn.Module, gradients: Quantities) -> dict[str, Tenso
     """New values of the reference's weights after one step against the gradient, by name."""
     new = {}
     for name, weight in reference.named_parameters():
-        gradient = gradients.get(f"gradient by {name}")
+        gradient = gradients.get(Quantity(Kind.GRADIENT, name))
         if gradient is None or not float(gradient.norm()):
             continue
         size = float(weight.detach().norm()) or 1.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.audits.same.quantities import Quantities
+from assay.audits.same.quantities import Kind, Quantities, Quantity
 from assay.probe.values import is_continuous
 
 SAFETY = 8.0
@@ -25,7 +25,7 @@ class QuantityComparison:
     """One quantity under one condition."""
 
     condition: str
-    quantity: str
+    quantity: Quantity
     share: float
     """The error in units of the allowance: above 1 rounding does not explain it."""
     error: float
@@ -47,7 +47,7 @@ class Truth:
     rough: Quantities
     nudged: Quantities
 
-    def scale(self, name: str) -> Tensor:
+    def scale(self, name: Quantity) -> Tensor:
         """r + s, entry by entry."""
         exact = self.exact[name]
         r = (self.rough[name] - exact).abs().double()
@@ -60,7 +60,7 @@ def compare(condition: str, truth: Truth, found: Quantities) -> list[QuantityCom
     results = []
     for name, exact in truth.exact.items():
         if name not in found:
-            if name.startswith("output"):
+            if name.kind is Kind.OUTPUT:
                 results.append(_wrong(condition, name, "the candidate has no such output"))
             continue
         if found[name].shape != exact.shape:
@@ -71,7 +71,7 @@ def compare(condition: str, truth: Truth, found: Quantities) -> list[QuantityCom
     return results
 
 
-def _compare(condition: str, name: str, truth: Truth, found: Tensor) -> QuantityComparison:
+def _compare(condition: str, name: Quantity, truth: Truth, found: Tensor) -> QuantityComparison:
     exact, rough = truth.exact[name], truth.rough[name]
     if not is_continuous(exact):
         wrong = int((found != rough).sum())
@@ -93,5 +93,5 @@ def _compare(condition: str, name: str, truth: Truth, found: Tensor) -> Quantity
     return QuantityComparison(condition, name, max(whole, entry), norm, relative, allowed)
 
 
-def _wrong(condition: str, name: str, why: str) -> QuantityComparison:
+def _wrong(condition: str, name: Quantity, why: str) -> QuantityComparison:
     return QuantityComparison(condition, name, math.inf, math.inf, math.inf, 0.0, why)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.same.judge import Truth, compare
-from assay.audits.same.quantities import Inquiry, Quantities
+from assay.audits.same.quantities import Inquiry, Kind, Quantities, Quantity
 from assay.probe import tree
 from assay.probe.hooks import Hook, watching
 from assay.probe.values import exact, is_continuous
@@ -76,7 +76,7 @@ def _keeper(place: dict[int, Tensor], number: int) -> Callable[[Tensor], None]:
 def first_difference(exactly: TracedPass, rough: TracedPass, nudged: TracedPass, found: TracedPass) -> str | None:
     """The module to blame, "(model)" for the outermost code; None if the traces do not show one."""
 
-    def differs(kind: Callable[[TracedPass], dict[str, Tensor]]) -> bool:
+    def differs(kind: Callable[[TracedPass], Quantities]) -> bool:
         truth = Truth(kind(exactly), kind(rough), kind(nudged))
         shared = truth.exact.keys() & truth.rough.keys()
         truth = Truth({k: v for k, v in truth.exact.items() if k in shared}, truth.rough, truth.nudged)
@@ -84,23 +84,29 @@ def first_difference(exactly: TracedPass, rough: TracedPass, nudged: TracedPass,
 
     common = [key for key in exactly.order if key in found.values and key in rough.values and key in nudged.values]
     for key in common:
-        if differs(lambda t, key=key: {f"output {i}": v for i, v in enumerate(t.values[key])}):  # type: ignore[misc]
+        if differs(lambda t, key=key: {_number(i): v for i, v in enumerate(t.values[key])}):  # type: ignore[misc]
             return (exactly.parents[key] if key[0] == "enter" else key[1]) or "(model)"
     guilty = []
     for key in reversed([key for key in common if key[0] == "exit"]):
         if differs(lambda t, key=key: _gradients(t, key)):  # type: ignore[misc]
             continue
         inner = ("enter", *key[1:])
-        prefix = f"gradient by {key[1]}." if key[1] else "gradient by "
+        prefix = f"{key[1]}." if key[1] else ""
         below = differs(lambda t, inner=inner: _gradients(t, inner))  # type: ignore[misc]
-        if below or differs(lambda t, prefix=prefix: {f"output {n}": v for n, v in t.quantities.items()  # type: ignore[misc]
-                                                      if n.startswith(prefix)}):  # fmt: skip
+        if below or differs(lambda t, prefix=prefix: {  # type: ignore[misc]
+            Quantity(Kind.OUTPUT, n.of): v for n, v in t.quantities.items()
+            if n.kind is Kind.GRADIENT and n.of.startswith(prefix)
+        }):  # fmt: skip
             guilty.append(key[1])
     innermost = [m for m in guilty if not any(o != m and o.startswith(f"{m}." if m else "") for o in guilty)]
     return (innermost[0] or "(model)") if innermost else None
 
 
-def _gradients(trace: TracedPass, key: Key) -> dict[str, Tensor]:
+def _number(place: int) -> Quantity:
+    return Quantity(Kind.OUTPUT, str(place))
+
+
+def _gradients(trace: TracedPass, key: Key) -> Quantities:
     values = trace.values.get(key, [])
     back = trace.gradients.get(key, {})
-    return {f"output {i}": back.get(i, torch.zeros_like(v)) for i, v in enumerate(values)}
+    return {_number(i): back.get(i, torch.zeros_like(v)) for i, v in enumerate(values)}

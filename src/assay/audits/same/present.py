@@ -9,6 +9,7 @@ import torch
 
 from assay.audits.same.conditions import PARTS
 from assay.audits.same.judge import SAFETY, QuantityComparison, compare
+from assay.audits.same.quantities import Kind
 from assay.results import Check, Control, Finding, Issue, Measurement, Region, Table, Verdict
 from assay.stats import binomial_interval
 
@@ -62,7 +63,7 @@ def _declarations(facts: SameFacts) -> tuple[str, ...]:
 
 def worst(facts: SameFacts) -> QuantityComparison | None:
     """The quantity farthest above its allowance, outputs before gradients where both are infinite."""
-    return max(facts.compared, key=lambda c: (c.share, c.quantity.startswith("output")), default=None)
+    return max(facts.compared, key=lambda c: (c.share, c.quantity.kind is Kind.OUTPUT), default=None)
 
 
 def _failed(facts: SameFacts, one: QuantityComparison) -> bool:
@@ -74,8 +75,8 @@ def _failed(facts: SameFacts, one: QuantityComparison) -> bool:
 def _checks(facts: SameFacts) -> list[Check]:
     checks = []
     for condition in dict.fromkeys(one.condition for one in facts.compared):
-        for kind in ("output", "gradient", "second derivative", "buffer"):
-            part = [c for c in facts.compared if c.condition == condition and c.quantity.startswith(kind)]
+        for kind in Kind:
+            part = [c for c in facts.compared if c.condition == condition and c.quantity.kind is kind]
             if not part:
                 continue
             bad = [c for c in part if _failed(facts, c)]
@@ -106,7 +107,7 @@ def _blind(facts: SameFacts) -> str:
     if facts.truth is None:
         return ""
     for name, exact in facts.truth.exact.items():
-        if name.startswith("output") and exact.is_floating_point() and exact.numel():
+        if name.kind is Kind.OUTPUT and exact.is_floating_point() and exact.numel():
             size, scale = float(exact.norm()), float(facts.truth.scale(name).norm())
             if size and not SAFETY * scale < size:
                 return f"rounding alone moves {name} of the reference by its own size: it is stochastic or unstable"
@@ -114,7 +115,7 @@ def _blind(facts: SameFacts) -> str:
 
 
 def _verdict(facts: SameFacts, checks: list[Check]) -> Verdict:
-    if any(check.name.startswith("every comparison") for check in checks):
+    if _blind(facts):
         return Verdict.INCONCLUSIVE
     if any(check.verdict is Verdict.FAIL for check in checks):
         return Verdict.FAIL
@@ -137,7 +138,7 @@ def _reason(facts: SameFacts, verdict: Verdict) -> str:
     where = f"; first at {facts.module}" if facts.module else ""
     if failed:
         given = [c for c in failed if c.condition == "as given"] or failed
-        first = [[c for c in given if c.quantity.startswith(kind)] for kind in ("output", "gradient")]
+        first = [[c for c in given if c.quantity.kind is kind] for kind in (Kind.OUTPUT, Kind.GRADIENT)]
         outputs = first[0] or first[1] or given
         top = max(outputs, key=lambda c: c.share)
         return f"{_told(top)} ({top.condition}){where}"
@@ -149,7 +150,7 @@ def _measurements(facts: SameFacts) -> tuple[Measurement, ...]:
     top = worst(facts)
     numbers = [Measurement(name=HEADLINE, value=top.share if top else None, n=max(1, len(facts.compared)),
                            of="comparisons", region=Region(high=1.0))]
-    outputs = [c for c in facts.compared if c.condition == "as given" and c.quantity.startswith("output")]
+    outputs = [c for c in facts.compared if c.condition == "as given" and c.quantity.kind is Kind.OUTPUT]
     if outputs:
         numbers.append(Measurement(name="relative error of the outputs", value=max(c.relative for c in outputs)))
     if facts.budget is not None and facts.truth is not None:
@@ -162,7 +163,7 @@ def _agreement(facts: SameFacts) -> list[Measurement]:
     assert facts.truth is not None
     for name, exact in facts.truth.exact.items():
         found = facts.found.get(name)
-        if name.startswith("output") and exact.ndim == 2 and exact.shape[1] > 1 and found is not None:
+        if name.kind is Kind.OUTPUT and exact.ndim == 2 and exact.shape[1] > 1 and found is not None:
             same = int((exact.argmax(1) == found.argmax(1)).sum()) if found.shape == exact.shape else 0
             n = len(exact)
             interval = binomial_interval(same, n) if n > 1 else None
@@ -172,7 +173,7 @@ def _agreement(facts: SameFacts) -> list[Measurement]:
 
 def _table(facts: SameFacts) -> Table:
     rows = sorted(facts.compared, key=lambda c: -c.share)[:20]
-    cells = tuple((c.condition, c.quantity, c.error, c.relative, c.allowed, c.share) for c in rows)
+    cells = tuple((c.condition, str(c.quantity), c.error, c.relative, c.allowed, c.share) for c in rows)
     columns = ("Condition", "Quantity", "Error", "Relative", "Allowed", "Error / allowed")
     return Table(title="The comparisons nearest to, or beyond, what rounding allows", columns=columns, rows=cells)
 
@@ -194,13 +195,13 @@ def _controls(facts: SameFacts) -> tuple[Control, ...]:
         planted = dict(truth.rough)
         for name, exact in truth.exact.items():
             shift = truth.nudged.get(name, exact) - exact if exact.is_floating_point() else None
-            if name.startswith("output") and shift is not None and float(shift.norm()):
+            if name.kind is Kind.OUTPUT and shift is not None and float(shift.norm()):
                 # Outputs move in proportion to a small move of the weights: the nudged pass, scaled up.
                 size = level * SAFETY * float(truth.scale(name).norm()) / float(shift.norm())
                 planted[name] = truth.rough[name] + size * shift
         if any(c.differs for c in compare("", truth, planted)):
             caught.append(level)
-    if any(name.startswith("output") and v.is_floating_point() for name, v in truth.exact.items()):
+    if any(name.kind is Kind.OUTPUT and v.is_floating_point() for name, v in truth.exact.items()):
         smallest = f"caught at {min(caught):g} times the allowance" if caught else "not caught"
         found.append(Control(name="all weights moved, 10 times the allowance at the output", kind="known-bad",
                              expected="rejected", observed=smallest, separated=10.0 in caught))  # fmt: skip
@@ -237,7 +238,7 @@ def _advice(facts: SameFacts, failed: list[QuantityComparison]) -> tuple[str, st
     if facts.agree_in_evaluation:
         return ("they differ in training mode, in which they were given; in evaluation mode their outputs agree "
                 "(dropout left on, batch statistics)", "call .eval() on both, if it is evaluation that is claimed")
-    conditions, kinds = {c.condition for c in failed}, {c.quantity.split(" ")[0] for c in failed}
+    conditions, kinds = {c.condition for c in failed}, {c.quantity.kind for c in failed}
     if conditions == {"the same call again"}:
         return f"{where} draws noise or keeps state between calls", "put it into evaluation mode; drop the state"
     if conditions <= {"non-contiguous inputs"}:
@@ -246,15 +247,15 @@ def _advice(facts: SameFacts, failed: list[QuantityComparison]) -> tuple[str, st
         return f"{where} keeps a copy of weights made before the step", "compute it from the weights at every call"
     if "as given" not in conditions:
         return f"{where} differs only under: {', '.join(sorted(conditions))}", "look at its special cases"
-    given = {c.quantity.split(" ")[0] for c in failed if c.condition == "as given"}
-    if given <= {"gradient", "second"}:
+    given = {c.quantity.kind for c in failed if c.condition == "as given"}
+    if given <= {Kind.GRADIENT, Kind.SECOND}:
         wrong = next(c.quantity for c in failed if c.condition == "as given")
-        if "gradient" not in given:
+        if Kind.GRADIENT not in given:
             return f"energies and forces agree, but {wrong} does not: {where} is not twice differentiable as written", (
                 "derive the backward pass of the backward pass, or let autograd do it")  # fmt: skip
         return (f"outputs agree, {wrong} does not: the backward pass of {where} is not that of its forward pass",
                 "compare it with torch.autograd.gradcheck; look for a detach or a custom backward")
-    if kinds == {"buffer"}:
+    if kinds == {Kind.BUFFER}:
         return f"{where} updates buffers in another way", "look at running statistics and the mode of norms"
     alone = "compare this module alone, on its inputs here" if facts.module else (
         "make parts of it agree one after the other, or give both the same names of modules")  # fmt: skip

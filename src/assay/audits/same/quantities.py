@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -16,8 +17,38 @@ from assay.probe.values import exact, is_continuous
 from assay.seeding import torch_generator
 
 Call = Callable[[nn.Module, Any], Any]
-Quantities = dict[str, Tensor]
-"""Every quantity of a pass by name, in float64: ``output ...``, ``gradient by ...``, ``buffer ...``."""
+
+
+class Kind(StrEnum):
+    """What sort of number a pass gives."""
+
+    OUTPUT = "output"
+    GRADIENT = "gradient"
+    SECOND = "second derivative"
+    BUFFER = "buffer"
+
+
+JOINED = {Kind.OUTPUT: " ", Kind.GRADIENT: " by ", Kind.SECOND: ", by ", Kind.BUFFER: " "}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One thing both models are asked for: an output, a derivative by an input or a weight, a buffer.
+
+    >>> print(Quantity(Kind.GRADIENT, "0.weight"))
+    gradient by 0.weight
+    """
+
+    kind: Kind
+    of: str = ""
+    """Of which; empty for the only output."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}{JOINED[self.kind]}{self.of}" if self.of else str(self.kind)
+
+
+Quantities = dict[Quantity, Tensor]
+"""Every quantity of a pass, in float64."""
 
 
 class Wrapped(nn.Module):
@@ -60,11 +91,11 @@ class Inquiry:
             outputs = [(name or "output", leaf) for name, leaf in tree.leaves(result) if isinstance(leaf, Tensor)]
             if dtypes is not None:
                 dtypes.update({name: str(y.dtype) for name, y in outputs})
-            found = {f"output {name}" if name != "output" else "output": exact(y) for name, y in outputs}
+            found = {Quantity(Kind.OUTPUT, name if name != "output" else ""): exact(y) for name, y in outputs}
             if self.order:
                 found |= self._gradients(model, fed, outputs, names)
         for name, buffer in model.named_buffers():
-            found[f"buffer {(names or {}).get(name, name)}"] = exact(buffer)
+            found[Quantity(Kind.BUFFER, (names or {}).get(name, name))] = exact(buffer)
         return found
 
     def _fed(self, leaf: Any, model: nn.Module, dtype: torch.dtype | None) -> Any:
@@ -93,13 +124,13 @@ class Inquiry:
         rows = max((len(x) for x in inputs.values() if x.ndim), default=1)
         energy = self.order > 1 and len(outputs) == 1 and bool(inputs) and 0 < outputs[0][1].numel() <= rows
         found = torch.autograd.grad(total, sources, allow_unused=True, create_graph=energy)
-        labels = [f"gradient by {n}" for n in inputs] + [f"gradient by {n}" for n in weights]
-        result = {n: _or_zero(g, x) for n, g, x in zip(labels, found, sources, strict=True)}
+        by = [*inputs, *weights]
+        result = {Quantity(Kind.GRADIENT, n): _or_zero(g, x) for n, g, x in zip(by, found, sources, strict=True)}
         if energy:
-            result |= self._forces(list(inputs), found[: len(inputs)], sources, labels)
+            result |= self._forces(found[: len(inputs)], sources, by)
         return result
 
-    def _forces(self, names: list[str], forces: Any, sources: list[Tensor], labels: list[str]) -> Quantities:
+    def _forces(self, forces: Any, sources: list[Tensor], by: list[str]) -> Quantities:
         """Of an energy: the derivatives of its forces (the gradient by inputs), along a random direction."""
         generator = torch_generator(self.seed, "directions")
         terms = [
@@ -110,8 +141,7 @@ class Inquiry:
         if not terms:
             return {}
         second = torch.autograd.grad(torch.stack(terms).sum(), sources, allow_unused=True)
-        return {f"second derivative, {n.removeprefix('gradient ')}": _or_zero(g, x)
-                for n, g, x in zip(labels, second, sources, strict=True)}  # fmt: skip
+        return {Quantity(Kind.SECOND, n): _or_zero(g, x) for n, g, x in zip(by, second, sources, strict=True)}
 
 
 def _or_zero(gradient: Tensor | None, like: Tensor) -> Tensor:

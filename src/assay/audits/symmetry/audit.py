@@ -17,7 +17,7 @@ from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.subject import prepare
 from assay.errors import expected
 from assay.learning.subjects import subject_of
-from assay.probe.copies import own_autograd, untouched_random_state
+from assay.probe.copies import own_autograd, uncompiled, untouched_random_state
 from assay.results import Finding, Verdict
 
 
@@ -75,7 +75,7 @@ def audit_symmetry(
     options = Options(
         seed, budget, *Options.counts(rare, inputs, transforms), frozenset(skip), training_steps, adversarial
     )
-    with untouched_random_state(), own_autograd():
+    with untouched_random_state(), own_autograd(), uncompiled():
         subject = prepare(model, sample, symmetry, seed=seed, inputs=options.inputs, call=call, twin=twin)
         finding = summarise(stages.run(subject, options, name or type(model).__name__, sample))
     return finding.model_copy(update={"seconds": time.perf_counter() - started})

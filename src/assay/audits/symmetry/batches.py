@@ -62,8 +62,20 @@ def molecules(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def agreement(together: Callable[[], Any], alone: Callable[[], list[Any]], names: Any) -> Check:
-    """Whether a model says of a batch what it says of each of its molecules; ``names`` are the outputs tested."""
+def atom_order(batch: Mapping[str, Any]) -> Tensor | None:
+    """The atoms of a batch molecule after molecule; None if they are so already."""
+    which = next((batch[name] for name in MEMBERSHIP if _whole_numbers(batch.get(name))), None)
+    order = None if which is None else which.argsort(stable=True)
+    return None if order is None or bool((order[1:] > order[:-1]).all()) else order
+
+
+def agreement(
+    together: Callable[[], Any], alone: Callable[[], list[Any]], names: Any, *, order: Tensor | None = None
+) -> Check:
+    """Whether a model says of a batch what it says of each of its molecules; ``names`` are the outputs tested.
+
+    ``order`` brings what belongs to atoms molecule after molecule.
+    """
     title, found = "molecules of a batch", attempt(lambda: (together(), alone()))
     if found.value is None:
         why = f"the batch was taken apart; whole it could not be asked: {found.problem}"
@@ -73,6 +85,8 @@ def agreement(together: Callable[[], Any], alone: Callable[[], list[Any]], names
     for name, output in tree.leaves(whole):
         if isinstance(output, Tensor) and (not isinstance(names, Mapping) or name in names):
             singles = [dict(tree.leaves(one))[name] for one in parts]
+            if order is not None and output.ndim and len(output) == len(order):
+                output = output[order.to(output.device)]
             gap = attempt(lambda output=output, singles=singles: _gap(output, singles)).value  # type: ignore[misc]
             gaps[name or "output"] = math.inf if gap is None else gap
     worst, about = max(gaps.values(), default=0.0), f"{len(parts)} molecules"

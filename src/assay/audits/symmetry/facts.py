@@ -109,6 +109,8 @@ class Guards:
     stopped: str = ""
     """Why nothing more was tested, if a guard made the rest meaningless."""
     stochastic: float = 0.0
+    remembers: float = 0.0
+    """How far an output moves when another input was run before."""
     coupling: Coupling | None = None
     sensitivity: Sensitivity | None = None
     spreads: Mapping[int, float] = field(default_factory=dict)

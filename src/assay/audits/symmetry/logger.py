@@ -13,7 +13,7 @@ from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.stages import run_forward
 from assay.audits.symmetry.subject import prepare
 from assay.errors import expected
-from assay.probe.copies import own_autograd, untouched_random_state
+from assay.probe.copies import own_autograd, uncompiled, untouched_random_state
 from assay.results import Figure, Series
 
 
@@ -66,7 +66,7 @@ class EquivarianceLogger:
         """The errors at this step, or None between two measurements."""
         if step % self.every:
             return None
-        with untouched_random_state(), own_autograd():
+        with untouched_random_state(), own_autograd(), uncompiled():
             subject = prepare(
                 model, self.sample, self.symmetry, seed=self.options.seed, inputs=self.options.inputs, call=self.call
             )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.audits.symmetry.audit import audit_symmetry
-from assay.audits.symmetry.batches import CELLS, EDGES, PER_NODE, POSITIONS, agreement, molecules
+from assay.audits.symmetry.batches import CELLS, EDGES, PER_NODE, POSITIONS, agreement, atom_order, molecules
 from assay.audits.symmetry.groups.continuous import E
 from assay.audits.symmetry.groups.discrete import S
 from assay.audits.symmetry.quick import AuditOptions
@@ -75,7 +75,8 @@ def molecule(model: Any, sample: Any, *, outputs: Any = None, **options: Unpack[
         if len(several) > 1:
             own = call if isinstance(one, Mapping) else _as_graph(model, one)
             asked = partial(_first_outputs, subject, whole, own)
-            together.append(agreement(asked, partial(_each, subject, several, call), found))
+            each = partial(_each, subject, several, call)
+            together.append(agreement(asked, each, found, order=atom_order(whole)))
     return _with_checks(finding, [_shown(inputs, found), *together])
 
 

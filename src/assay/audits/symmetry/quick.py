@@ -21,7 +21,7 @@ from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.subject import prepare
 from assay.errors import NotPassed
 from assay.learning.subjects import subject_of
-from assay.probe.copies import own_autograd, untouched_random_state
+from assay.probe.copies import own_autograd, uncompiled, untouched_random_state
 from assay.results import Finding, Verdict
 
 
@@ -71,7 +71,7 @@ def assert_equivariant(
     skip = frozenset(part for part in PARTS if part not in ("sensitivity", "special", "search", "localise"))
     options = facts.Options(seed, budget, inputs, transforms, skip, first_only=True)
     model, sample = subject_of(model, sample, seed=seed)
-    with untouched_random_state(), own_autograd():
+    with untouched_random_state(), own_autograd(), uncompiled():
         subject = prepare(model, sample, symmetry, seed=seed, inputs=inputs, call=call)
         found = stages.run_forward(subject, options, type(model).__name__, sample)
         if found.broken and not found.guards.stopped:  # only now it pays to look for the place

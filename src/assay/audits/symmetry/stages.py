@@ -32,7 +32,7 @@ from assay.audits.symmetry.measure.gradients import gradient_test
 from assay.audits.symmetry.measure.search import alternatives
 from assay.audits.symmetry.measure.sizes import size_sweep
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
-from assay.audits.symmetry.subject import ShapeChanged, Subject
+from assay.audits.symmetry.subject import ShapeChanged, Subject, restored
 from assay.probe.containment import told
 from assay.probe.subject import Leaves
 from assay.results import Verdict
@@ -82,15 +82,22 @@ def run_guards(subject: Subject, options: Options, sample: Any) -> tuple[Subject
         checks.append(problem)
         if problem.verdict is Verdict.ERROR:
             return subject, Guards(tuple(checks), problem.reason), ()
-    mode = guards.mode_check(subject.model)
-    checks += [mode] if mode is not None else []
-    stochastic, reproducible = guards.is_stochastic(subject), True
+    notes = (guards.mode_check(subject.model), guards.compiled_check(subject.model))
+    checks += [note for note in notes if note is not None]
+    stochastic, reproducible, remembered = guards.is_stochastic(subject), True, 0.0
+    if stochastic and not guards.is_stochastic(restored(subject)):
+        stochastic, remembered = 0.0, stochastic  # no noise: it remembers what it was asked before
     if stochastic:
         # Noise drawn in two dtypes is two noises: only one precision is compared with itself.
         why = "its noise differs between dtypes"
         subject = dataclasses.replace(subject, common_noise=True, high=None, high_problem=why, _base={})
         reproducible = not guards.is_stochastic(subject)
     checks.append(guards.determinism_check(stochastic, reproducible))
+    remembered = remembered or (0.0 if stochastic else guards.remembers(subject))
+    memory = guards.memory_check(remembered)
+    if memory is not None:
+        checks.append(memory)
+        subject = restored(subject)
     finite = guards.finiteness_check(subject)
     checks.append(finite)
     if finite.verdict is Verdict.FAIL or not reproducible:
@@ -104,7 +111,7 @@ def run_guards(subject: Subject, options: Options, sample: Any) -> tuple[Subject
     reacts = None
     if options.on("sensitivity"):
         reacts = tried("sensitivity", lambda: guards.sensitivity(subject))
-    found = Guards(tuple(checks), "", stochastic, coupling, reacts, spreads, tried.untested)
+    found = Guards(tuple(checks), "", stochastic, remembered, coupling, reacts, spreads, tried.untested)
     facts = Facts(subject, options, "", guards=found)
     identity = tried("identity", lambda: _judged(facts, "identity", lambda group: group.identity())) or []
     return subject, found, tuple(identity)
@@ -166,7 +173,7 @@ def run_places(facts: Facts) -> Places:
         def search(name: str = name, outputs: list[str] = outputs) -> Any:
             case, rows, elements = worst_pairs(facts, name)
             return alternatives(subject, take_rows(subject, case, rows[:FEW]), elements, outputs,
-                                spreads=facts.guards.spreads)
+                                spreads=facts.guards.spreads, others=_others(facts, name))
 
         if outputs:
             found = dataclasses.replace(found, alternatives={**found.alternatives, name: tried("search", search) or []})
@@ -175,6 +182,17 @@ def run_places(facts: Facts) -> Places:
     for name in broken or list(subject.group().generators())[:1]:
         found = _located(facts, found, name, tried, deep=bool(broken))
     return dataclasses.replace(found, untested=tried.untested)
+
+
+def _others(facts: Facts, name: str) -> list[tuple[Elements, set[str]]]:
+    """Two elements of every other generator, and the outputs that hold under it."""
+    group, found = facts.subject.group(), []
+    for other in group.generators():
+        tests = [test for test in facts.tests if test.generator == other]
+        if other not in (name, EVERYTHING) and tests:
+            held = {test.errors.output for test in tests if not test.broken}
+            found.append((few(facts, other, 2)(group), held))
+    return found
 
 
 def _located(facts: Facts, found: Places, name: str, tried: Attempts, *, deep: bool) -> Places:

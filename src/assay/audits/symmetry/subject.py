@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from assay.probe import subject as probing
 from assay.probe import tree
 from assay.probe.containment import attempt
 from assay.probe.copies import duplicate
+from assay.probe.state import Remembering
 from assay.probe.subject import Call, Leaves, Precision, Probe
 from assay.probe.values import difference, exact, largest
 
@@ -215,6 +216,15 @@ def prepare(
     return subject
 
 
+def restored(subject: Subject) -> Subject:
+    """The subject with fresh copies whose state is put back before every call."""
+    low = duplicate(subject.model, dtype=subject.low_dtype if subject.low_dtype != subject.native else None)
+    high = subject.high
+    if high is not None and not subject.given_twin:
+        high = duplicate(subject.model, dtype=torch.float64)
+    return replace(subject, low=low, high=high, call=Remembering(subject.call, subject.seed), _base={})
+
+
 def batch_size(leaves: Leaves, reps: Sequence[Representation]) -> int:
     """Size of axis 0 of the first input the group acts on, else of the first tensor."""
     tensors = [(leaf, rep) for leaf, rep in zip(leaves, reps, strict=True) if isinstance(leaf, Tensor) and leaf.ndim]
@@ -256,9 +266,10 @@ def _declare_outputs(subject: Subject, result: Any) -> None:
         pairs = zip(subject.outputs, values, strict=True)
         subject.outputs = [None if rep is None else per_edge(rep, y, count) for rep, y in pairs]
     if not any(rep is not None for rep in subject.outputs):
-        raise expected(
-            "at least one declared output tensor", given=f"outputs {', '.join(subject.output_names) or 'none'}"
-        )
+        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for _, leaf in tree.leaves(result)))
+        names, do = subject.output_names, "return tensors, or make one in call=(model, inputs) -> outputs"
+        given = f"outputs {', '.join(names)}" if names else f"a model that returns {kinds}"
+        raise expected("at least one declared output tensor", given=given, do=None if names else do)
     identity = subject.group().identity()
     for rep, leaf in zip(subject.outputs, tree.tensors(result), strict=True):
         if rep is not None:

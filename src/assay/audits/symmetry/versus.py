@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 
 from assay.audits.symmetry.facts import RARE, Facts, Options, Test
@@ -18,8 +15,9 @@ from assay.audits.symmetry.spec import Symmetry
 from assay.audits.symmetry.stages import run_forward
 from assay.audits.symmetry.subject import prepare
 from assay.learning.subjects import subject_of
-from assay.probe.copies import own_autograd, untouched_random_state
-from assay.results import Check, Finding, Interval, Measurement, Table, Verdict
+from assay.probe.copies import own_autograd, uncompiled, untouched_random_state
+from assay.results import Check, Finding, Measurement, Table, Verdict
+from assay.stats import summarise
 
 
 def against(
@@ -45,7 +43,7 @@ def against(
     started = time.perf_counter()
     counts = Options.counts(rare, inputs, transforms)
     options = Options(seed, budget, *counts, frozenset({"special", "sizes"}))
-    with untouched_random_state(), own_autograd():
+    with untouched_random_state(), own_autograd(), uncompiled():
         before, after = (
             _measured(model, sample, symmetry, options, call=call, device=device) for model in (old, new)
         )
@@ -82,15 +80,8 @@ def ratio(old: Test, new: Test) -> Measurement:
     for cluster in sorted(set(old.errors.cluster.tolist())):
         logs = [_log_errors(test.errors, cluster, shared, shrink) for test in (old, new)]
         values.append(float(logs[1] - logs[0]))
-    mean, n = float(np.mean(values)), len(values)
-    interval = None
-    if n > 1:
-        half = float(stats.t.ppf(0.975, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
-        interval = Interval(low=mean - half, high=mean + half, confidence=0.95, method="t over inputs")
     name = f"log10(new error / old error), {old.generator}, {old.errors.output}"
-    return Measurement(
-        name=name, value=mean, unit="decades", n=n, interval=interval, note="negative: the new model is better"
-    )
+    return summarise(name, values, unit="decades", of="inputs", note="negative: the new model is better")
 
 
 def _log_errors(errors: Errors, cluster: int, elements: set[int], shrink: float) -> Tensor:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self, cast
 
 import torch
@@ -42,7 +42,7 @@ from assay.solving.solution import Solution
 POOLINGS = ("average", "max", "max-first")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ClampedImages:
     """Images, their pooled drive into the first maps, and the kernels that go with the pooling, computed once."""
 
@@ -51,7 +51,7 @@ class ClampedImages:
     kernels: tuple[Tensor, ...]
     winners: Tensor | None = None
     """Of the first layer, under a maximum."""
-    trails: dict[int, tuple[State, Trail]] = field(default_factory=dict)
+    trail: tuple[State, Trail] | None = None
     """What the last free relaxation of this batch left, beside the state it belongs to."""
 
     def repeat(self, phases: int) -> Self:
@@ -160,7 +160,7 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
         first = Pooled(clamped.drive, clamped.winners)
         sweep = FreeSweep(self._links(clamped.kernels), self.activation, self.gamma, first)
         found = relax(sweep, sweep.start(), sweeps=sweeps, tolerance=tolerance, trace=trace)
-        clamped.trails[0] = (found.value, sweep.trail())
+        clamped.trail = (found.value, sweep.trail())
         return found
 
     @torch.no_grad()
@@ -219,10 +219,10 @@ class EnergyConv(EquilibriumModule[ClampedImages]):
 
     def _trail(self, clamped: ClampedImages, free: State) -> Trail:
         """What the relaxation that ended at ``free`` left, or the same found again."""
-        if 0 not in clamped.trails or clamped.trails[0][0] is not free:
+        if clamped.trail is None or clamped.trail[0] is not free:
             first = Pooled(clamped.drive, clamped.winners)
-            clamped.trails[0] = (free, trail_at(self._links(clamped.kernels), self.gamma, first, free))
-        return clamped.trails[0][1]
+            clamped.trail = (free, trail_at(self._links(clamped.kernels), self.gamma, first, free))
+        return clamped.trail[1]
 
     def _kernel(self, layer: int) -> Tensor:
         """The weights of a layer; under an average, the mean of their four shifts by at most one pixel."""

@@ -21,7 +21,6 @@ and slopes are; neither makes a product of a batch with a weight.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
@@ -80,12 +79,12 @@ class Deflated:
         self.carry(state, self._swept(state))
         return state
 
-    def measured(self, state: State) -> float:
-        """One sweep in place, and the largest change that the plain sweep made."""
+    def measured(self, state: State) -> list[float]:
+        """One sweep in place, and the largest change of each layer that the plain sweep made."""
         changes = self._swept(state)
         sizes = [largest(change) for change in changes]
         self.carry(state, changes)
-        return math.nan if any(math.isnan(size) for size in sizes) else max(sizes)
+        return sizes
 
     def carry(self, state: State, changes: Sequence[Tensor]) -> None:
         """Add to every layer what follows from the ``changes`` that the sweep made."""

@@ -11,8 +11,6 @@ in front of both: many networks side by side, each with its own rows (``populati
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -105,14 +103,15 @@ class Sweep:
             state.append(units)
         return tuple(state)
 
-    def measured(self, state: State) -> float:
-        """One sweep, and the largest change it made: layer by layer, so that one layer is copied at a time."""
-        depth, changes = self.layers.depth, []
+    def measured(self, state: State) -> list[float]:
+        """One sweep, and the largest change of each layer: one by one, so that one layer is copied at a time."""
+        depth = self.layers.depth
+        changes = [0.0] * depth
         for layer in range(depth) if self.pull is None else reversed(range(depth)):
             before = state[layer].clone()
             self.update(layer, state)
-            changes.append(largest(before.sub_(state[layer])))
-        return math.nan if any(math.isnan(change) for change in changes) else max(changes)
+            changes[layer] = largest(before.sub_(state[layer]))
+        return changes
 
     def error(self, units: Tensor) -> Tensor:
         """beta (onehot - softmax(logits)), transposed: (..., classes, rows)."""

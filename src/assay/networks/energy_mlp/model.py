@@ -194,7 +194,7 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
             readout = self._weight(self.depth), self._bias(self.depth).unsqueeze(0)
         loss, gradient = readout_gradient(readout, state[-1], target)
         if gradient is not None:
-            self._add_to(-1, gradient)
+            add_to_grad((self._weight(-1), self._bias(-1)), gradient)
         return loss
 
     def as_layers(self) -> Layers:
@@ -213,11 +213,8 @@ class EnergyMLP(EquilibriumModule[ClampedMLP]):
         return replace(layers, outliers=self._outliers)
 
     def _add(self, gradients: Gradients) -> None:
-        for layer, gradient in enumerate(gradients):
-            self._add_to(layer, gradient)
-
-    def _add_to(self, layer: int, gradient: tuple[Tensor, Tensor]) -> None:
-        add_to_grad((self._weight(layer), self._bias(layer)), gradient)
+        for layer, gradient in zip(cast(Iterable[nn.Linear], self.layers), gradients, strict=False):
+            add_to_grad((layer.weight, layer.bias), gradient)
 
     def _settle(self, layer: int, drive: Tensor, units: Tensor | None, nudge: Nudge | None) -> Tensor:
         """Where a layer settles under its drive; at the top the loss is made linear at ``units``."""

@@ -17,7 +17,6 @@ SOR). Of deviations, whose energy is a quadratic to the order of beta, omega < 2
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -84,8 +83,8 @@ class OverRelaxed:
         self.measured(state)
         return state
 
-    def measured(self, state: State) -> float:
-        """One sweep in place, and the largest step a plain sweep would have made from here."""
+    def measured(self, state: State) -> list[float]:
+        """One sweep in place, and the largest step of each layer that a plain sweep would have made from here."""
         changes = []
         for layer in range(self.sweep.layers.depth):
             before = state[layer].clone()
@@ -95,7 +94,7 @@ class OverRelaxed:
             self.rates.note(step)
             self._go_on(layer, before, state[layer], step)
         self.rates.next_sweep()
-        return math.nan if any(math.isnan(change) for change in changes) else max(changes)
+        return changes
 
     def _go_on(self, layer: int, before: Tensor, units: Tensor, step: Tensor) -> None:
         """units <- units + t, with t as the head of this module allows."""

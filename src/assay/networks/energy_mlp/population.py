@@ -67,7 +67,7 @@ class PopulationStep:
     """
 
     losses: Tensor
-    gradients: list[tuple[Tensor, Tensor]]
+    gradients: Sequence[tuple[Tensor, Tensor]]
     free: Solution
     nudged: Solution
     residuals: tuple[float, ...]

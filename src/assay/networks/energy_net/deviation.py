@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.func import jvp
 
-from assay.networks.energy_net.graph import INPUT, OrderedUnits, Unit
+from assay.networks.energy_net.evaluation import EvaluatedLink, Kept
+from assay.networks.energy_net.graph import OrderedUnits, Unit
 from assay.networks.energy_net.links import Conditions, Link
 from assay.protocols import State
 from assay.solving.deviation import Units, relative_change
@@ -33,20 +34,22 @@ AT_THE_START: Nodes = ((0.0,), (1.0,))
 """The derivative at the free state itself: the limit of no nudge."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class NetDeviationSweep:
-    """One sweep from the output down; ``resting`` are the free states, once for each phase."""
+    """One sweep from the output down; ``resting`` are the free states, once for each phase, and ``kept`` has the links
+    at them."""
 
     split: OrderedUnits
     gamma: float
+    free: State
     resting: State
+    kept: Kept
     conditions: Conditions
     responses: Sequence[Response]
     pull: Pull
     nodes: Nodes
     phases: int
     transposes: dict[int, Callable[[Tensor], tuple[Tensor, ...]]] = field(default_factory=dict)
-    winners: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
     def __call__(self, units: Units, measure: bool) -> list[float]:
         changes = [0.0] * len(units) if measure else []
@@ -64,7 +67,7 @@ class NetDeviationSweep:
     def _forces(self, index: int, units: Units) -> list[Tensor]:
         found = []
         own = self.split.units[index]
-        if not own.constant and any(units[p] is not None for p in own.parents if p != INPUT):
+        if not own.constant and any(units[p] is not None for p in own.parents):
             found.append(self._upwards(index, own, units))
         for child in self.split.children(index):
             if units[child] is not None:
@@ -101,6 +104,8 @@ class NetDeviationSweep:
 
     def _transpose(self, child: int, unit: Unit) -> Callable[[Tensor], tuple[Tensor, ...]]:
         """J^T of a linear link from one graph of it, kept for all sweeps of this batch."""
+        if self.phases == 1 and not self.resting[child].is_complex():
+            return self._at_rest(child, unit.link).transpose
         with torch.enable_grad():
             leaves = [s.detach().clone().requires_grad_() for s in self._below(unit)]
             out = self._bare(child, unit.link, leaves)
@@ -112,13 +117,11 @@ class NetDeviationSweep:
         return transposed
 
     def _bare(self, index: int, link: Link, values: Sequence[Tensor]) -> Tensor:
-        if index not in self.winners:
-            # At the free state, of one phase: the others share it.
-            self.winners[index] = {}
-            rows = len(self.resting[0]) // self.phases
-            below = [s[:rows].real if s.is_complex() else s[:rows] for s in self._below(self.split.units[index])]
-            link(below, self.conditions, winners=self.winners[index])
-        return link(values, self.conditions, winners=self.winners[index], bare=True)
+        return link(values, self.conditions, winners=self._at_rest(index, link).winners, bare=True)
+
+    def _at_rest(self, index: int, link: Link) -> EvaluatedLink:
+        """A link at the free state, of one phase: the others share it."""
+        return self.kept.at(index, link, [self.free[parent] for parent in self.split.units[index].parents])
 
     def _below(self, unit: Unit) -> tuple[Tensor, ...]:
         return tuple(self.resting[parent] for parent in unit.parents)

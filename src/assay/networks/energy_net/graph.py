@@ -35,8 +35,9 @@ class Unit:
 
     @property
     def constant(self) -> bool:
-        """Whether its drive from below depends on the input alone."""
-        return all(parent == INPUT for parent in self.parents)
+        """Whether its drive from below depends on the input alone; a link of units that also reads it has no such
+        parent."""
+        return self.parents == (INPUT,)
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,20 @@ def split(net: nn.Module) -> OrderedUnits:
     if not isinstance(output, fx.Node):
         raise expected("a network with one output", given=type(output).__name__)
     readout, readers = _link(output, places, modules)
-    if INPUT in readers:
+    if INPUT in readers or readout.clamped is not None:
         raise expected("an output read from units", given="an output that also reads the input directly",
                        do="let the input pass through a unit first")
     return OrderedUnits(tuple(units), readout, readers)
+
+
+def outputs_of(net: nn.Module, parts: OrderedUnits) -> int:
+    """The outputs of the last layer that says how many it has: of those computed last, or else defined last."""
+    modules = [*net.modules(), *parts.readout.own_modules()]
+    sizes = [getattr(m, "out_features", getattr(m, "out_channels", None)) for m in modules]
+    known = [int(size) for size in sizes if size is not None]
+    if not known:
+        raise expected("classes=, the number of outputs", given="a network whose last layer does not tell")
+    return known[-1]
 
 
 def _branches(node: fx.Node) -> bool:
@@ -103,7 +114,7 @@ def _branches(node: fx.Node) -> bool:
 
 
 def _link(output: fx.Node, places: dict[fx.Node, int], modules: dict[str, nn.Module]) -> tuple[Link, tuple[int, ...]]:
-    """Everything between ``output`` and the units or the input it is computed from."""
+    """Everything between ``output`` and the units, or else the input, it is computed from."""
     inside: set[fx.Node] = set()
     sources: list[fx.Node] = []
     waiting = [output]
@@ -116,7 +127,8 @@ def _link(output: fx.Node, places: dict[fx.Node, int], modules: dict[str, nn.Mod
             waiting += node.all_input_nodes
     sources.sort(key=lambda node: places[node])
     ordered = tuple(node for node in output.graph.nodes if node in inside)
-    return Link(ordered, output, tuple(sources), modules), tuple(places[node] for node in sources)
+    clamped = sources.pop(0) if len(sources) > 1 and places[sources[0]] == INPUT else None
+    return Link(ordered, output, tuple(sources), modules, clamped), tuple(places[node] for node in sources)
 
 
 class _Tracer(fx.Tracer):

@@ -12,7 +12,7 @@ states, phase by phase, and its running statistics move once per batch (``Condit
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,22 +53,28 @@ _MAXIMA: dict[type[nn.Module], Callable[..., Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Conditions:
-    """What is drawn once for a batch: dropout masks, by node. ``first`` is True while the batch is clamped."""
+    """What is drawn once for a batch, when it is first asked for: dropout masks, by node. ``first`` is True while the
+    batch is clamped; ``inputs`` are for links that read them beside states."""
 
     masks: dict[str, Tensor] = field(default_factory=dict)
     first: bool = False
+    inputs: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Link:
-    """The nodes between ``sources`` and ``output``, in order; ``modules`` are those of the whole network."""
+    """The nodes between ``sources`` and ``output``, in order; ``modules`` are those of the whole network.
+
+    ``clamped`` is the input of the network if the link reads it beside states: a constant of the batch.
+    """
 
     nodes: tuple[fx.Node, ...]
     output: fx.Node
     sources: tuple[fx.Node, ...]
-    modules: dict[str, nn.Module]
+    modules: Mapping[str, nn.Module]
+    clamped: fx.Node | None = None
 
     @property
     def linear(self) -> bool:
@@ -78,18 +84,18 @@ class Link:
     @property
     def couples_rows(self) -> bool:
         """Whether rows of a batch feel each other: batch statistics."""
-        return any(isinstance(m, _BatchNorm) and m.training for m in self._own_modules())
+        return any(isinstance(m, _BatchNorm) and m.training for m in self.own_modules())
 
     @cached_property
     def attends(self) -> bool:
         """Whether there may be attention in it: inside a module that is not plain, or as a call."""
-        parts = (part for module in self._own_modules() for part in module.modules())
+        parts = (part for module in self.own_modules() for part in module.modules())
         inside = any(isinstance(part, nn.MultiheadAttention) for part in parts)
         return inside or any(node.target is functional.scaled_dot_product_attention for node in self.nodes)
 
     def parameters(self) -> list[nn.Parameter]:
         """Those that require a gradient, each once."""
-        found = [p for module in self._own_modules() for p in module.parameters()]
+        found = [p for module in self.own_modules() for p in module.parameters()]
         found += [value for node in self.nodes if node.op == "get_attr"
                   and isinstance(value := self._attribute(node), nn.Parameter)]
         return [p for p in dict.fromkeys(found) if p.requires_grad]
@@ -106,6 +112,8 @@ class Link:
             parts = zip(*(s.chunk(phases) for s in below), strict=True)
             return torch.cat([self(part, conditions, winners=winners, bare=bare) for part in parts])
         values: dict[fx.Node, Any] = dict(zip(self.sources, below, strict=True))
+        if self.clamped is not None:
+            values[self.clamped] = _for_rows(conditions.inputs, len(below[0]), still=bare)
         # torch's fused attention has no second derivative, which a curved link needs.
         with sdpa_kernel(SDPBackend.MATH) if self.attends else nullcontext():
             for node in self.nodes:
@@ -121,18 +129,6 @@ class Link:
         if cotangent.is_complex():
             return tuple(g.conj() for g in pull(cotangent.conj()))
         return cast("tuple[Tensor, ...]", pull(cotangent))
-
-    def transpose_now(
-        self, below: Sequence[Tensor], cotangent: Tensor, conditions: Conditions, *, phases: int = 1
-    ) -> tuple[Tensor, ...]:
-        """The same for tensors that nothing differentiates: without the overhead of a composable transform."""
-        if cotangent.is_complex():
-            return self.transpose(below, cotangent, conditions, phases=phases)
-        with torch.enable_grad():
-            leaves = [s.detach().requires_grad_() for s in below]
-            out = self(leaves, conditions, phases=phases)
-        found = torch.autograd.grad(out, leaves, cotangent, allow_unused=True)
-        return tuple(torch.zeros_like(s) if g is None else g for g, s in zip(found, below, strict=True))
 
     def curvature(
         self, below: Sequence[Tensor], along: Sequence[Tensor], cotangent: Tensor, conditions: Conditions, *,
@@ -221,7 +217,8 @@ class Link:
         adds = node.target in (operator.add, torch.add, operator.iadd, "add", "add_")
         return not adds or (len(node.args) == 2 and all(isinstance(a, fx.Node) for a in node.args) and not node.kwargs)
 
-    def _own_modules(self) -> list[nn.Module]:
+    def own_modules(self) -> list[nn.Module]:
+        """The modules it calls, in order."""
         return [self.modules[str(node.target)] for node in self.nodes if node.op == "call_module"]
 
     def _attribute(self, node: fx.Node) -> Any:
@@ -229,6 +226,13 @@ class Link:
         for part in str(node.target).split("."):
             found = getattr(found, part)
         return found
+
+
+def _for_rows(inputs: Tensor | None, rows: int, *, still: bool) -> Tensor:
+    """The clamped input for every phase; zero as a deviation, since it does not move."""
+    assert inputs is not None
+    whole = inputs if rows == len(inputs) else torch.cat([inputs] * (rows // len(inputs)))
+    return torch.zeros_like(whole) if still else whole
 
 
 def _call(module: nn.Module, args: Any, options: Any, *, first: bool) -> Any:

@@ -11,7 +11,7 @@ forward pass and the credit travels as backprop's does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, final
 
@@ -21,7 +21,8 @@ from torch.nn import functional
 
 from assay.errors import InputError, expected, unknown
 from assay.networks.energy_net.deviation import AT_THE_START, NetDeviationSweep, Nodes, change_of_product
-from assay.networks.energy_net.graph import INPUT, Unit, split
+from assay.networks.energy_net.evaluation import Composable, Kept, LinkAnswers
+from assay.networks.energy_net.graph import Unit, outputs_of, split
 from assay.networks.energy_net.links import Conditions, Link
 from assay.networks.equilibrium import EquilibriumModule, add_to_grad, check_classes, softmax
 from assay.protocols import Nudge, State
@@ -31,21 +32,25 @@ from assay.solving.responses import Response, response
 from assay.solving.solution import Solution
 
 LOSSES = ("cross-entropy", "mse")
-Transpose = Callable[..., tuple[Tensor, ...]]
-"""``Link.transpose``, or its quicker twin where nothing differentiates the result."""
 
 
 @dataclass(frozen=True)
 class ClampedNet:
-    """A batch, the drives that depend on it alone, and what was drawn for it."""
+    """A batch, the drives that depend on it alone, what was drawn for it, and its latest evaluation of every link."""
 
     x: Tensor
     drives: tuple[Tensor | None, ...]
     conditions: Conditions
+    kept: Kept
     phases: int = 1
 
     def repeat(self, phases: int) -> Self:
-        return replace(self, phases=phases * self.phases)
+        phases *= self.phases
+        return replace(self, phases=phases, kept=Kept(self.conditions, phases))
+
+    def links(self, like: Tensor) -> LinkAnswers:
+        """The links for states ``like`` these that nothing differentiates."""
+        return Composable(self.conditions, self.phases) if like.is_complex() else self.kept
 
     def drive(self, index: int) -> Tensor:
         """The constant drive of a unit, for every phase."""
@@ -74,8 +79,8 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         if loss not in LOSSES:
             raise InputError(unknown("loss", loss, LOSSES))
         parts = split(net)
-        super().__init__(classes=classes or _outputs(net), readout="softmax" if loss == "cross-entropy" else "squared",
-                         sweeps=sweeps, tolerance=tolerance)
+        super().__init__(classes=classes or outputs_of(net, parts), sweeps=sweeps, tolerance=tolerance,
+                         readout="softmax" if loss == "cross-entropy" else "squared")
         self.net, self.gamma, self.loss = net, gamma, loss
         self.parts = parts
 
@@ -112,26 +117,37 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
         if self.training:
             for link in (*(unit.link for unit in self.parts.units), self.parts.readout):
                 link.refuse_chance()
-        first = Conditions(first=True)
-        drives = tuple(unit.link([x], first) if unit.constant else None for unit in self.parts.units)
-        return ClampedNet(x, drives, Conditions(first.masks))
+        first = Conditions(first=True, inputs=x)
+        conditions = replace(first, first=False)
+        kept = Kept(conditions)
+        drives = tuple(
+            None if not unit.constant else unit.link([x], first) if torch.is_grad_enabled()
+            else kept.at(index, unit.link, [x], first).drive for index, unit in enumerate(self.parts.units)
+        )
+        return ClampedNet(x, drives, conditions, kept)
 
     def start(self, clamped: ClampedNet) -> State:
         """The forward pass of the network."""
         # The first time a batch meets the network: running statistics move here, and only here.
         first = replace(clamped.conditions, first=clamped.phases == 1 and self.training)
         state: list[Tensor] = []
+
+        def drive_of(number: int, link: Link, parents: Sequence[int]) -> Tensor:
+            below = [state[p] for p in parents]
+            if torch.is_grad_enabled():
+                return link(below, first)
+            return clamped.kept.at(number, link, below, first).drive
+
         for index, unit in enumerate(self.parts.units):
-            drive = clamped.drive(index) if unit.constant else unit.link([self._at(p, clamped.x, state)
-                                                                          for p in unit.parents], first)
+            drive = clamped.drive(index) if unit.constant else drive_of(index, unit.link, unit.parents)
             state.append(unit.activation.function(drive))
         if first.first:
-            self.parts.readout([state[p] for p in self.parts.readers], first)
+            drive_of(len(state), self.parts.readout, self.parts.readers)
         return tuple(state)
 
     def sweep(self, clamped: ClampedNet, state: State, nudge: Nudge | None = None) -> State:
         """Free sweeps go up, nudged sweeps down."""
-        return self._swept(clamped, state, nudge, Link.transpose)
+        return self._swept(clamped, state, nudge, Composable(clamped.conditions, clamped.phases))
 
     def relax(
         self, clamped: ClampedNet, state: State | None, *, sweeps: int, tolerance: float | None = None,
@@ -139,44 +155,43 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     ) -> Solution:
         with torch.no_grad():
             state = self.start(clamped) if state is None else state
-            return relax(lambda s: self._swept(clamped, s, nudge, Link.transpose_now), state, sweeps=sweeps,
-                         tolerance=tolerance, trace=trace)
+            links = clamped.links(state[0])
+            return relax(lambda s: self._swept(clamped, s, nudge, links), state, sweeps=sweeps, tolerance=tolerance,
+                         trace=trace)
 
-    def _swept(self, clamped: ClampedNet, state: State, nudge: Nudge | None, transpose: Transpose) -> State:
+    def _swept(self, clamped: ClampedNet, state: State, nudge: Nudge | None, links: LinkAnswers) -> State:
         new, order = list(state), range(len(state))
         for index in order if nudge is None else reversed(order):
-            drive = self._drive(index, clamped, new, nudge=nudge, transpose=transpose)
+            drive = self._drive(index, clamped, new, nudge=nudge, links=links)
             new[index] = self.parts.units[index].activation.function(drive)
+            links.arrived(index, new[index], drive)
         return tuple(new)
 
     def _drive(
-        self, index: int, clamped: ClampedNet, state: Sequence[Tensor], *, nudge: Nudge | None, transpose: Transpose
+        self, index: int, clamped: ClampedNet, state: Sequence[Tensor], *, nudge: Nudge | None, links: LinkAnswers
     ) -> Tensor:
-        unit, phases, conditions = self.parts.units[index], clamped.phases, clamped.conditions
+        unit = self.parts.units[index]
         if unit.constant:
             drive = clamped.drive(index).to(state[index].dtype)
         else:
-            below = [self._at(p, clamped.x, state) for p in unit.parents]
-            drive = unit.link(below, conditions, phases=phases)
+            drive = links.drive(index, unit.link, [state[p] for p in unit.parents])
         for child in self.parts.children(index):
             above = self.parts.units[child]
-            below = [self._at(p, clamped.x, state) for p in above.parents]
-            heard = transpose(above.link, below, state[child], conditions, phases=phases)[above.parents.index(index)]
+            below = [state[p] for p in above.parents]
+            heard = links.transpose(child, above.link, below, state[child])[above.parents.index(index)]
             drive = drive + self.gamma ** (above.level - unit.level) * heard
         if nudge is not None and index in self.parts.readers:
-            pulls = self._pulls(state, nudge, conditions, phases=phases, transpose=transpose)
+            pulls = self._pulls(state, nudge, links)
             drive = drive + self.gamma ** (self.parts.levels - unit.level) * pulls[index]
         return drive
 
-    def _pulls(
-        self, state: Sequence[Tensor], nudge: Nudge, conditions: Conditions, *, phases: int, transpose: Transpose
-    ) -> dict[int, Tensor]:
+    def _pulls(self, state: Sequence[Tensor], nudge: Nudge, links: LinkAnswers) -> dict[int, Tensor]:
         """beta times minus the gradient of the loss with respect to each unit the output is read from."""
         readers = self.parts.readers
-        below = [state[p] for p in readers]
-        error = self._error(self.parts.readout(below, conditions, phases=phases), nudge.target)
+        number, below = len(self.parts.units), [state[p] for p in readers]
+        error = self._error(links.drive(number, self.parts.readout, below), nudge.target)
         weighted = nudge.beta.view(-1, *[1] * (error.dim() - 1)) * error
-        found = transpose(self.parts.readout, below, weighted, conditions, phases=phases)
+        found = links.transpose(number, self.parts.readout, below, weighted)
         return dict(zip(readers, found, strict=True))
 
     def _error(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -199,9 +214,8 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     def coupling(self, clamped: ClampedNet, state: State) -> Tensor:
         total = torch.zeros((), dtype=state[0].dtype, device=state[0].device)
         for index, (unit, units) in enumerate(zip(self.parts.units, state, strict=True)):
-            below = [self._at(p, clamped.x, state) for p in unit.parents]
             drive = clamped.drive(index) if unit.constant else unit.link(
-                below, clamped.conditions, phases=clamped.phases)
+                [state[p] for p in unit.parents], clamped.conditions, phases=clamped.phases)
             total = total - self.gamma**unit.level * (units * drive).flatten(1).sum(1)
         return total
 
@@ -253,14 +267,14 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     ) -> Solution:
         phases, dtype, limit = len(nudge.beta) // len(free[0]), nudge.beta.dtype, nodes is AT_THE_START
         resting = tuple(torch.cat([layer] * phases).to(dtype) if phases > 1 else layer.to(dtype) for layer in free)
+        links = clamped.links(resting[0]) if phases == 1 else clamped.repeat(phases).links(resting[0])
         responses: list[Response] = []
         for index, unit in enumerate(self.parts.units):
             if limit:
                 responses.append(_Slope(unit.activation.slope(free[index])))
                 continue
             needs = not unit.activation.smooth and not unit.activation.leak
-            drive = self._drive(index, clamped, free, nudge=None, transpose=Link.transpose_now) if needs else None
-            excess = None if drive is None else drive - free[index]
+            excess = self._drive_to(index, clamped, free) - free[index] if needs else None
             responses.append(response(unit.activation, free[index], scale=self._scale(unit), phases=phases,
                                       strongest=strongest, excess=excess, rows=0))
 
@@ -269,9 +283,10 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
             for p in () if limit else self.parts.readers:
                 moved = units[p]
                 at[p] = at[p] if moved is None else at[p] + self._scale(self.parts.units[p]) * moved
-            return self._pulls(at, nudge, clamped.conditions, phases=phases, transpose=Link.transpose_now)
+            return self._pulls(at, nudge, links)
 
-        sweep = NetDeviationSweep(self.parts, self.gamma, resting, clamped.conditions, responses, pull, nodes, phases)
+        sweep = NetDeviationSweep(self.parts, self.gamma, free, resting, clamped.kept, clamped.conditions, responses,
+                                  pull, nodes, phases)
         found = relax_deviations(sweep, len(free), sweeps=sweeps, tolerance=tolerance, like=resting[0])
         # A layer the nudge never reaches has no deviation of its own shape.
         pairs = zip(found.value, resting, strict=True)
@@ -281,72 +296,89 @@ class EnergyNet(EquilibriumModule[ClampedNet]):
     def add_deviation_gradient(
         self, clamped: ClampedNet, free: State, deviation: State, coefficients: Sequence[complex], *, order: int = 2
     ) -> None:
-        scaled = tuple(self._scale(unit) * u for unit, u in zip(self.parts.units, deviation, strict=True))
         for phase, coefficient in enumerate(coefficients):
-            moved, shift = (tuple(u.chunk(len(coefficients))[phase] for u in each) for each in (deviation, scaled))
-            self._add_changes(clamped, free, moved=moved, shift=shift, factor=-coefficient, nodes=gauss(order))
+            moved = tuple(units.chunk(len(coefficients))[phase] for units in deviation)
+            self._add_changes(clamped, free, moved=moved, factor=-coefficient, nodes=gauss(order))
 
     def add_tangent_gradient(self, clamped: ClampedNet, state: State, direction: State, weight: float) -> None:
         units = tuple(d / self._scale(unit) for unit, d in zip(self.parts.units, direction, strict=True))
-        still = tuple(torch.zeros_like(d) for d in direction)
-        self._add_changes(
-            clamped, state, moved=units, shift=still, factor=-weight * self.loss_scale, nodes=AT_THE_START
-        )
+        self._add_changes(clamped, state, moved=units, factor=-weight * self.loss_scale, nodes=AT_THE_START)
 
     def _add_changes(
-        self, clamped: ClampedNet, free: State, *, moved: State, shift: State, factor: complex, nodes: Nodes
+        self, clamped: ClampedNet, free: State, *, moved: State, factor: complex, nodes: Nodes
     ) -> None:
-        """Add ``factor`` times the change of the coupling of every link, over loss_scale, to its parameters."""
+        """Add ``factor`` times the change of the coupling of every link, over loss_scale, to its parameters.
+
+        At the start the change is that along ``moved`` as a direction, which reaches no further.
+        """
+        reach = 0.0 if nodes is AT_THE_START else 1.0
         for index, unit in enumerate(self.parts.units):
-            parameters = unit.link.parameters()
-            if not parameters:
+            if not (parameters := unit.link.parameters()):
                 continue
-            with torch.enable_grad():
-                if unit.constant:
-                    change = (moved[index] * unit.link([clamped.x], clamped.conditions)).sum()
-                else:
-                    change = self._change(clamped, unit, index=index, free=free, moved=moved, shift=shift, nodes=nodes)
-                value = factor * change
-                gradients = torch.autograd.grad(value.real if value.is_complex() else value, parameters,
-                                                allow_unused=True)
+            gradients: Sequence[Tensor | None]
+            if moved[index].is_complex() or not (unit.constant or unit.link.linear):
+                with torch.enable_grad():
+                    change = self._change(clamped, index, free=free, moved=moved, reach=reach, nodes=nodes)
+                    value = factor * change
+                    gradients = torch.autograd.grad(value.real if value.is_complex() else value, parameters,
+                                                    allow_unused=True)
+            else:
+                gradients = self._slopes_of_linear(clamped, index, free=free, moved=moved, reach=reach,
+                                                factor=complex(factor).real, parameters=parameters)
             used = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
             add_to_grad([p for p, _ in used], [g for _, g in used])
 
+    def _slopes_of_linear(
+        self, clamped: ClampedNet, index: int, *, free: State, moved: State, reach: float, factor: float,
+        parameters: Sequence[nn.Parameter],
+    ) -> Sequence[Tensor | None]:
+        """<u_l, F(s)> + <s_l + d_l, J d_p> in units of the layer: the link as it is kept, and once without its bias."""
+        unit = self.parts.units[index]
+        below = [clamped.x] if unit.constant else [free[p] for p in unit.parents]
+        known = clamped.kept.at(index, unit.link, below)
+        at_rest = known.slopes(parameters, factor * moved[index])
+        if unit.constant:
+            return at_rest
+        above = factor * torch.add(free[index], moved[index], alpha=reach * self._scale(unit))
+        with torch.enable_grad():
+            bare = unit.link(self._along(unit, moved), clamped.conditions, winners=known.winners, bare=True)
+        along = torch.autograd.grad(bare, parameters, above, allow_unused=True)
+        return [a if b is None else b if a is None else a + b for a, b in zip(at_rest, along, strict=True)]
+
     def _change(
-        self, clamped: ClampedNet, unit: Unit, *, index: int, free: State, moved: State, shift: State, nodes: Nodes
+        self, clamped: ClampedNet, index: int, *, free: State, moved: State, reach: float, nodes: Nodes
     ) -> Tensor:
-        below, dtype = [self._at(p, clamped.x, free) for p in unit.parents], moved[index].dtype
-        winners: dict[str, Tensor] = {}
-        linear = unit.link.linear
-        if linear:
-            with torch.no_grad():
-                unit.link(below, clamped.conditions, winners=winners)
-        levels = [self.parts.units[p].level for p in unit.parents]
-        along = tuple(self.gamma ** (unit.level - level) * moved[p]
-                      for p, level in zip(unit.parents, levels, strict=True))
+        unit, dtype = self.parts.units[index], moved[index].dtype
+        if unit.constant:
+            return (moved[index] * unit.link([clamped.x], clamped.conditions)).sum()
+        below, linear = [free[p] for p in unit.parents], unit.link.linear
+        winners = clamped.kept.at(index, unit.link, below).winners if linear else {}
         return change_of_product(
-            unit.link, tuple(s.to(dtype) for s in below), above=free[index].to(dtype), shift=tuple(
-                shift[p] for p in unit.parents
-            ),
-            along=along, moved=moved[index], conditions=clamped.conditions, nodes=nodes,
+            unit.link, tuple(s.to(dtype) for s in below), above=free[index].to(dtype),
+            shift=tuple(reach * self._scale(self.parts.units[p]) * moved[p] for p in unit.parents),
+            along=self._along(unit, moved), moved=moved[index], conditions=clamped.conditions, nodes=nodes,
             linear=(lambda u: unit.link(u, clamped.conditions, winners=winners, bare=True)) if linear else None,
         )
+
+    def _along(self, unit: Unit, moved: State) -> tuple[Tensor, ...]:
+        """d of each parent in units of the layer ``unit``."""
+        return tuple(self.gamma ** (unit.level - self.parts.units[p].level) * moved[p] for p in unit.parents)
+
+    def _drive_to(self, index: int, clamped: ClampedNet, free: State) -> Tensor:
+        """The whole drive of a layer at the free state, as its last sweep left it if it is of this batch."""
+        known = clamped.kept.drive_to(index, free)
+        return self._drive(index, clamped, free, nudge=None, links=clamped.kept) if known is None else known
 
     def add_energy_gradient(self, clamped: ClampedNet, state: State, weights: Tensor) -> None:
         phases = len(state[0]) // len(clamped.x)
         with torch.enable_grad():
             drives = tuple(u.link([clamped.x], clamped.conditions) if u.constant else None for u in self.parts.units)
-            again = ClampedNet(clamped.x, drives, clamped.conditions, phases)
+            again = replace(clamped.repeat(phases), drives=drives)
             value = (weights * self.coupling(again, tuple(s.detach() for s in state))).sum()
             self._add_gradient(value.real if value.is_complex() else value)
 
     def _scale(self, unit: Unit) -> float:
         return self.gamma ** (self.parts.levels - unit.level)
-
-    def _at(self, index: int, x: Tensor, state: Sequence[Tensor]) -> Tensor:
-        if index != INPUT:
-            return state[index]
-        return x if len(state) == 0 or len(state[0]) == len(x) else torch.cat([x] * (len(state[0]) // len(x)))
 
 
 @final
@@ -357,15 +389,4 @@ class _Slope(Response):
     slope: Tensor
 
     def __call__(self, force: Tensor) -> Tensor:
-        return force.mul_(self.slope)
-
-
-def _outputs(net: nn.Module) -> int:
-    """The outputs of the last layer that says how many it has."""
-    sizes = [getattr(m, "out_features", getattr(m, "out_channels", None)) for m in net.modules()]
-    known = [int(size) for size in sizes if size is not None]
-    if not known:
-        raise expected("classes=, the number of outputs", given="a network whose last layer does not tell")
-    return known[-1]
-
-
+        return force * self.slope

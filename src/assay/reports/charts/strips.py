@@ -19,7 +19,8 @@ from assay.results import Measurement, Region
 FAR = 8.0
 """Two measurements share an axis only if it is at most this many spans of the narrower one."""
 VERY_FAR = 20.0
-"""A limit or floor farther away than this many spans of the data becomes an arrow at the edge."""
+"""A limit or floor farther away than this many spans of the data becomes an arrow at the edge; positive numbers whose
+ratio to their limit is larger stand on a logarithmic axis, which shows both."""
 _OVERVIEW = AxisScale(-2.4, 2.4)
 
 
@@ -164,7 +165,7 @@ def _group(measurements: Sequence[Measurement], cluster: Sequence[int]) -> Strip
         i for i, m in enumerate(measurements) if i not in cluster and is_floor(m) and m.unit == members[0].unit
     )
     extra = [*bounds, *(value for i in floors if (value := measurements[i].value) is not None)]
-    log = min([*data, *bounds]) > 0 and max([*data, *bounds]) / min([*data, *bounds]) > 30
+    log = min([*data, *bounds]) > 0 and max([*data, *bounds]) / min([*data, *bounds]) > VERY_FAR
     near = [value for value in extra if log or _within_reach(value, data)]
     return StripGroup(tuple(cluster), fit([*data, *near], log=log, pad=0.08), floors)
 

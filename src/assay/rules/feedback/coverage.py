@@ -21,6 +21,9 @@ class WeightCoverage:
 class Coverage:
     """Every parameter with two or more axes and what became of it, read from the graph of a forward pass.
 
+    Products of data with data (attention, gates) send their errors exactly, as activations do. Where a weight alone
+    stands in such a product, or makes one factor out of what the other comes from, it is not reached.
+
     ``leaks`` names parameters behind a weight that still receive an error when all feedback is zero: the proof that the
     graph was read rightly leaves none.
     """
@@ -54,6 +57,12 @@ class Coverage:
         why = f" ({first.name} is {first.reason})" if first is not None else ""
         return (f"feedback does not reach {len(self.missed)} of {len(self.weights)} weights: through "
                 f"{', '.join(self.missed[:5])} the error travels as in plain backprop{why}")
+
+    def notice(self) -> str:
+        """One sentence on fixed matrices, which may stand for weights that somebody trained before."""
+        return (f"the error goes exactly through what is fixed (a buffer, a table) and has no feedback: "
+                f"{', '.join(self.constants[:5])}; if it is a weight, make it nn.Parameter(..., "
+                "requires_grad=False)")
 
     @property
     def used(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.rules.feedback.nodes import children, elementwise, opaque, sizes
+from assay.rules.feedback.nodes import children, elementwise, is_complex, opaque, sizes
 
 
 @dataclass(frozen=True)
@@ -147,17 +147,30 @@ class Graph:
             elif kept.attribute in ADDED or (not self.has_other_data(node) and tensor.grad_fn in self.selected):
                 continue
             elif weights := self._made_of(tensor):
-                found.append(Carrier(weights, exchanged=False, gain=self._is_gain(node, tensor)))
+                found.append(Carrier(weights, exchanged=False, gain=self.multiplies_places(node, tensor)))
         return found
 
-    def _is_gain(self, node: Any, tensor: Tensor) -> bool:
+    def multiplies_places(self, node: Any, tensor: Tensor) -> bool:
         """Whether the error is multiplied by this tensor place by place, and not summed over its places next."""
-        if tensor.is_complex():  # a product of spectra is a convolution
-            return False
+        if tensor.is_complex() or (tensor.numel() > 1 and self._of_spectra(node)):
+            return False  # a product of spectra is a convolution
         normalises = any(norm in type(node).__name__ for norm in NORMS)
-        return normalises or (not self._summed_over(node, tensor) and elementwise(node, self.depends, tensor))
+        return normalises or (not self.summed_over(node, tensor) and elementwise(node, self.depends, tensor))
 
-    def _summed_over(self, node: Any, tensor: Tensor) -> bool:
+    def _of_spectra(self, node: Any) -> bool:
+        """Whether a node multiplies what a Fourier transform makes of data, moved and scaled at most."""
+        waiting, seen = self.open_inputs(node) if is_complex(node) else [], set()
+        while waiting:
+            now = waiting.pop()
+            if "Fft" in type(now).__name__:
+                return True
+            scaled = any(kept.tensor.grad_fn not in self.depends for kept in self.saved[now])
+            if now not in seen and is_complex(now) and (scaled or not self.saved[now]):
+                waiting.extend(self.open_inputs(now))
+            seen.add(now)
+        return False
+
+    def summed_over(self, node: Any, tensor: Tensor) -> bool:
         """Whether the next step sums over an axis along which the tensor varies: a product written by hand."""
         rank = len(sizes(node) or ())
         varies = {rank - 1 - axis for axis, size in enumerate(reversed(tensor.shape)) if size > 1}

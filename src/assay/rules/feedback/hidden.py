@@ -161,6 +161,8 @@ def _keepers(graph: Graph, parameters: Mapping[str, nn.Parameter], nodes: list[A
 def _spread(graph: Graph, node: Any) -> set[str]:
     """Matrices to which a node adds data that it repeats over them, where what follows carries the error by the sum."""
     names: set[str] = set()
+    if kind(node) in JOINS:  # there the weight has places of its own (see ``mixed``)
+        return names
     for index, (child, output) in enumerate(node.next_functions):
         shape = None if child is None or child in graph.depends else sizes(child, output)
         if shape is not None and sum(size > 1 for size in shape) > 1 and any(

@@ -92,9 +92,10 @@ def _add(matrix: Tensor, gradient: Tensor | None) -> None:
     """Adds to ``matrix.grad``, as a backward pass would."""
     if gradient is None:
         return
-    same = gradient.dtype is matrix.dtype and gradient.device == matrix.device
-    before = matrix.grad
-    if before is not None:
-        before.add_(gradient if same else gradient.to(matrix))
-    else:
-        matrix.grad = gradient.clone() if same else gradient.to(matrix)
+    if matrix.grad is not None:
+        matrix.grad.add_(gradient.to(matrix))
+        return
+    try:
+        matrix.grad = gradient.clone()
+    except RuntimeError:  # of another precision or device; asking first takes as long as the copy
+        matrix.grad = gradient.to(matrix)

@@ -41,6 +41,14 @@ def sizes(node: Any, output: int = 0) -> torch.Size | None:
         return None
 
 
+def is_complex(node: Any) -> bool:
+    """Whether a node's output is complex."""
+    try:
+        return bool(node._input_metadata[0].dtype.is_complex)
+    except (AttributeError, IndexError, RuntimeError, TypeError):
+        return False
+
+
 def spread_over(node: Any, index: int) -> bool:
     """Whether an input of a node is repeated to the size of its output, by the node or just before it."""
     shape, (child, output) = sizes(node), node.next_functions[index]
@@ -60,10 +68,19 @@ def make_error(node: Any, make: Callable[[Tensor], Tensor]) -> list[Tensor | Non
     return [make(first), *(None for _ in outputs[1:])]
 
 
-def ask(node: Any, error: list[Tensor | None]) -> Sent | None:
-    """What a node sends to each input, or None if it cannot be asked."""
+def output_like(node: Any, output: int, error: Tensor) -> list[Tensor | None]:
+    """An error for one output of a node and none for others."""
     try:
-        with torch.no_grad():
+        count = len(node._input_metadata)
+    except (AttributeError, RuntimeError):
+        count = output + 1
+    return [error if place == output else None for place in range(max(count, output + 1))]
+
+
+def ask(node: Any, error: list[Tensor | None], *, learn: bool = False) -> Sent | None:
+    """What a node sends to each input, or None if it cannot be asked; with ``learn`` the answer has a graph."""
+    try:
+        with torch.set_grad_enabled(learn):
             sent = node.apply(*error) if opaque(node) else node(*error)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError):
         return None
@@ -73,17 +90,21 @@ def ask(node: Any, error: list[Tensor | None]) -> Sent | None:
     return tuple(parts) if len(parts) == len(node.next_functions) else None
 
 
-def elementwise(node: Any, depends: Collection[Any], tensor: Tensor) -> bool:
+def elementwise(node: Any, depends: Collection[Any], tensor: Tensor, *, repeated: bool = False) -> bool:
     """Whether every value of the error goes to one place only, the same, of inputs in ``depends``: nothing is
     transposed.
 
-    Asked with other values in the ``tensor`` that the node uses: a product with the identity looks elementwise.
+    Asked with other values in the ``tensor`` that the node uses: a product with the identity looks elementwise. The
+    input that is the tensor itself does not matter where there is another. ``repeated`` allows an input that is
+    repeated over the tensor, as a gate is: one place, whichever.
     """
     shape = sizes(node)
     inputs = [index for index, (child, _) in enumerate(node.next_functions) if child in depends]
+    inputs = [index for index in inputs if node.next_functions[index][0] is not tensor.grad_fn] or inputs
     if tensor.layout is not torch.strided:  # a sparse matrix
         return False
-    if shape is None or not shape.numel() or any(spread_over(node, index) for index in inputs):
+    if shape is None or not shape.numel() or (
+            not repeated and any(spread_over(node, index) for index in inputs)):
         return False
     generator = torch.Generator().manual_seed(0)
     with changed([tensor]):
@@ -94,14 +115,20 @@ def elementwise(node: Any, depends: Collection[Any], tensor: Tensor) -> bool:
                 return False
             for index in inputs:
                 given = sent[index]
-                if given is not None and (given.shape != shape or _elsewhere(given, position)):
+                if given is not None and (int(given.count_nonzero()) > 1 if repeated else
+                                          given.shape != shape or _elsewhere(given, position)):
                     return False
     return True
 
 
+def otherwise(value: Tensor) -> Tensor:
+    """Other values, not zeros and ones alone."""
+    return 0.37 - 1.25 * value
+
+
 @contextlib.contextmanager
-def changed(tensors: Iterable[Tensor]) -> Iterator[None]:
-    """Inside, the memory of these tensors holds other values, not zeros and ones alone; versions do not notice."""
+def changed(tensors: Iterable[Tensor], how: Callable[[Tensor], Tensor] = otherwise) -> Iterator[None]:
+    """Inside, the memory of these tensors holds other values; versions do not notice."""
     kept = []
     for tensor in tensors:
         writable = tensor.layout is torch.strided and not tensor._is_zerotensor()
@@ -112,11 +139,20 @@ def changed(tensors: Iterable[Tensor]) -> Iterator[None]:
             kept.append((memory, memory.clone()))
     try:
         for memory, value in kept:
-            memory.copy_(0.37 - 1.25 * value)
+            memory.copy_(how(value))
         yield
     finally:
         for memory, value in kept:
             memory.copy_(value)
+
+
+@contextlib.contextmanager
+def changed_where(tensor: Tensor, where: Tensor) -> Iterator[None]:
+    """Inside, a tensor's memory holds other values where ``where`` says so, and the same elsewhere."""
+    before = tensor.detach().clone()
+    with changed([tensor]):
+        tensor.data[~where] = before[~where]
+        yield
 
 
 def _single(like: Tensor, position: int) -> Tensor:

@@ -29,7 +29,7 @@ from assay.rules.feedback.routes import (
     measure_layouts,
     weight_scale,
 )
-from assay.rules.feedback.survey import Survey, take_survey
+from assay.rules.feedback.survey import Survey, reading, take_survey
 from assay.rules.feedback.weights import WeightNames
 
 Kind = Literal["fa", "dfa"]
@@ -110,7 +110,7 @@ class FeedbackAlignment:
                                    prepared=self._prepared)
         else:
             routes = DirectRoutes(known, self.matrices, self._layouts, skip=survey.skip)
-        watched = known.watched() if known.parametrised else NOTHING
+        watched = known.watched() if known.computes else NOTHING
         with torch.enable_grad(), feedback_layers(routes, only=survey.places, imported=survey.imported), watched:
             logits = model(x)
             if isinstance(routes, DirectRoutes):
@@ -207,7 +207,8 @@ class FeedbackAlignment:
         if self._survey is None:
             direct = self.kind == "dfa"
             if direct:
-                self._layouts = measure_layouts(model, x, known)
+                with reading(model, x):
+                    self._layouts = measure_layouts(model, x, known)
             mixed = [name for name, layout in self._layouts.items() if layout is None]
             found = take_survey(model, x, known, direct=direct, unreachable=mixed,
                                 learned=self.feedback == "kolen-pollack")
@@ -218,6 +219,8 @@ class FeedbackAlignment:
                 raise InputError(f"{found.coverage.warning()}; a comparison would call backprop by another name")
             if not found.coverage.complete:
                 warnings.warn(found.coverage.warning(), stacklevel=3)
+            if found.coverage.constants:
+                warnings.warn(found.coverage.notice(), stacklevel=3)
             self._survey = found
             if self.matrices.learned:
                 self.matrices.release(found.coverage.used)

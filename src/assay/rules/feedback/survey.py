@@ -10,7 +10,7 @@ receive anything, since zero is all that feedback sends.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,9 @@ from assay.probe.samples import other_first_sample
 from assay.rules.feedback.coverage import Coverage, WeightCoverage
 from assay.rules.feedback.graph import Carrier, Graph
 from assay.rules.feedback.hidden import find_fixed, find_hidden, find_rearranged
+from assay.rules.feedback.hooked import Hooks
 from assay.rules.feedback.layers import Operation, Route, run_direct, run_with_matrix
+from assay.rules.feedback.mixed import find_mixed
 from assay.rules.feedback.nodes import changed, children, kind, opaque
 from assay.rules.feedback.places import Place, feedback_layers, select
 from assay.rules.feedback.weights import WeightNames
@@ -35,7 +37,7 @@ class Survey:
     numbers of products between weights alone."""
 
     coverage: Coverage
-    places: list[Place]
+    places: Sequence[Place]
     imported: bool = False
     skip: frozenset[int] = frozenset()
 
@@ -50,21 +52,28 @@ def take_survey(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool
     def look(imported: bool) -> Survey:
         return _look(model, x, known, direct=direct, unreachable=unreachable, learned=learned, imported=imported)
 
-    try:
+    with reading(model, x):
         found = look(False)
         if found.coverage.complete:
             return found
         with_imported = look(True)
+    missed = [sum(not weight.reached for weight in survey.coverage.weights) for survey in (found, with_imported)]
+    return with_imported if missed[1] < missed[0] else found
+
+
+@contextlib.contextmanager
+def reading(model: nn.Module, x: Tensor) -> Iterator[None]:
+    """Refuses in a sentence what cannot be read; a model that cannot run at all says so itself."""
+    try:
+        yield
     except AssayError:
         raise
     except Exception as error:
         with as_it_was(model), torch.enable_grad():
-            model(x)  # what the model says of itself comes first
+            model(x)
         said = str(error).strip().split("\n")[0] or type(error).__name__
         raise expected("a model whose autograd graph can be read", given=type(model).__name__,
                        do=f"reading it ended with: {said}") from error
-    missed = [sum(not weight.reached for weight in survey.coverage.weights) for survey in (found, with_imported)]
-    return with_imported if missed[1] < missed[0] else found
 
 
 class _Recorder:
@@ -106,6 +115,7 @@ def _look(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool, unre
     hits = {"torch.nn.functional.linear"}
     names: dict[int, str] = {}
     written: set[str] = set()
+    hooks = Hooks()
 
     def run(data: Tensor, places: list[Place] | None) -> tuple[Graph, _Recorder, Tensor]:
         recorder = _Recorder(known, direct=direct, unreachable=unreachable, learned=learned)
@@ -124,14 +134,15 @@ def _look(model: nn.Module, x: Tensor, known: WeightNames, *, direct: bool, unre
         run(x, None)
         # What is read is what a step will do: with the places of a step in effect, and no others.
         places = select(hits)
-        graph, recorder, output = run(x, places)
+        with hooks:
+            graph, recorder, output = run(x, places)
         other, shifted = other_data(x), None
         graph.assume_data() if other is None else graph.add_sources(run(other, places)[0])
         skip = frozenset(number for number, node in enumerate(recorder.inputs, start=1)
                          if node is not None and node not in graph.depends)
         with contextlib.suppress(Exception), changed(known.parameters.values()):  # other weights may be nonsense
             shifted = run(x, places)[0]
-        rows = _rows(graph, known) + find_fixed(graph, shifted, model, buffers=names, written=written)
+        rows = _rows(graph, known, hooks) + find_fixed(graph, shifted, model, buffers=names, written=written)
         leaks = () if skip else _leaks(graph, known, output)
     return Survey(Coverage(tuple(rows), leaks), places, imported, skip)
 
@@ -141,11 +152,12 @@ def other_data(x: Tensor) -> Tensor | None:
     return x.flip(0) if other_first_sample(x) is not None and not torch.equal(x.flip(0), x) else None
 
 
-def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
+def _rows(graph: Graph, known: WeightNames, hooks: Hooks) -> list[WeightCoverage]:
     """What became of every parameter with two or more axes, and of any other that takes part in a matrix."""
     uses: dict[str, list[WeightCoverage]] = {}
     answered = _answered(graph)
-    for hidden in (*find_hidden(graph, known.parameters), *find_rearranged(graph)):
+    for hidden in (*find_hidden(graph, known.parameters), *find_rearranged(graph), *find_mixed(graph),
+                   *hooks.users(known.parameters)):
         uses.setdefault(hidden.name, []).append(hidden)
     for node in graph.nodes:
         if node not in graph.depends or _is_direct(node):
@@ -158,15 +170,16 @@ def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
             selected = child in graph.selected and graph.has_other_data(node)
             for name in () if child in graph.depends and not selected else graph.weights_below(child):
                 mine = [carrier for carrier in carriers if name in carrier.weights or (
-                    carrier.exchanged and _owner(next(iter(carrier.weights))) == _owner(name))]
+                    carrier.exchanged and known.owner(next(iter(carrier.weights))) == known.owner(name))]
                 use = (_answer(name, answered[node]) if node in answered and not inputs
                        else _use(node, name, mine, below=below, sends=bool(inputs)) if inputs or looks_up
                        else _answer(name, False))
                 uses.setdefault(name, []).append(use)
     exchanged = {name for node in graph.nodes for carrier in graph.carriers(node) if carrier.exchanged
                  for name in carrier.weights}
-    rows = []
-    for name, parameter in (known.parameters | graph.unregistered).items():
+    tensors = known.parameters | graph.unregistered
+    rows = [use for name, found in uses.items() if name not in tensors for use in found]  # a hook of its own
+    for name, parameter in tensors.items():
         found = sorted(uses.get(name, []), key=lambda use: ORDER.index(use.status))
         if parameter.ndim > 1 or name in exchanged or (found and not found[0].reached):
             rows.append(found[0] if found else WeightCoverage(name, "not used", True, "the output does not depend "
@@ -175,12 +188,6 @@ def _rows(graph: Graph, known: WeightNames) -> list[WeightCoverage]:
 
 
 ORDER = ("not reached", "feedback", "first layer", "gain", "look-up", "additive")
-
-
-def _owner(name: str) -> str:
-    """The parametrised weight a parameter belongs to: ``a.parametrizations.weight`` of ``....weight.original0``."""
-    head, found, tail = name.partition("parametrizations.")
-    return f"{head}{found}{tail.partition('.')[0]}" if found else name
 
 
 def _is_direct(node: Any) -> bool:

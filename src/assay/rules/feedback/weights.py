@@ -20,6 +20,9 @@ class WeightNames:
         self.computed: dict[int, tuple[str, Tensor]] = {}
         self.parametrised = [(name, module) for name, module in model.named_modules()
                              if isinstance(module, ParametrizationList)]
+        self.prepared = [(name, module) for name, module in model.named_modules() if module._forward_pre_hooks]
+        """Modules that may compute a weight before they run, as pruning does and norms of weights did."""
+        self.made: set[str] = set()
 
     def find(self, weight: Tensor) -> tuple[str, Tensor] | None:
         """The name of the weight that ``weight`` is, or is a view of, and that weight."""
@@ -33,10 +36,24 @@ class WeightNames:
                 return self.computed[id(candidate)]
         return None
 
+    @property
+    def computes(self) -> bool:
+        """Whether some weight is computed anew in every pass."""
+        return bool(self.parametrised or self.prepared)
+
+    def owner(self, name: str) -> str:
+        """The computed weight a parameter belongs to: ``a.parametrizations.weight`` of ``....weight.original0``, and
+        ``a.weight`` of ``a.weight_orig``.
+        """
+        head, found, tail = name.partition("parametrizations.")
+        if found:
+            return f"{head}{found}{tail.partition('.')[0]}"
+        return next((made for made in self.made if name.startswith(f"{made}_")), name)
+
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside, the weights that parametrisations compute are known too."""
-        if not self.parametrised:
+        """Inside, the weights that parametrisations and pre-hooks compute are known too."""
+        if not self.computes:
             yield
             return
 
@@ -44,8 +61,16 @@ class WeightNames:
             if isinstance(output, Tensor) and id(output) not in self.names:
                 self.computed[id(output)] = name, output
 
+        def look(prefix: str, module: nn.Module) -> None:
+            for attribute, value in vars(module).items():
+                if isinstance(value, Tensor) and value.ndim > 1 and value.grad_fn is not None:
+                    self.made.add(f"{prefix}.{attribute}".lstrip("."))
+                    note(f"{prefix}.{attribute}".lstrip("."), value)
+
         handles = [module.register_forward_hook(lambda m, a, out, name=name: note(name, out))
                    for name, module in self.parametrised]
+        handles += [module.register_forward_pre_hook(lambda m, a, name=name: look(name, m))
+                    for name, module in self.prepared]
         try:
             yield
         finally:

@@ -25,6 +25,8 @@ from assay.protocols import Cell, CellEvent, CellResult, Executor
 
 LIVE: dict[str, Any] = {}
 """Live objects by reference, for the cells that run in this process."""
+HERE_ALONE = "live "
+"""How a reference to one of them begins; no path of a module has a space."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,12 @@ class Brought:
     @property
     def live(self) -> bool:
         """Whether only this process has it."""
-        return self.reference.startswith("live ")
+        return is_live(self.reference)
+
+
+def is_live(reference: str) -> bool:
+    """Whether a reference is to an object of this process, which no other can find."""
+    return reference.startswith(HERE_ALONE)
 
 
 def bring(given: Any, *, label: str | None = None) -> Brought:
@@ -50,7 +57,7 @@ def bring(given: Any, *, label: str | None = None) -> Brought:
     path = given if is_path(given) else _path_of(given)
     if path is not None:
         return Brought(label or path.rpartition(":")[2], path, (path.partition(":")[0],))
-    reference = f"live {digest(given)}"
+    reference = f"{HERE_ALONE}{digest(given)}"
     LIVE[reference] = given
     name = str(getattr(given, "__name__", type(given).__name__))
     home = str(getattr(given, "__module__", "") or "")
@@ -59,14 +66,14 @@ def bring(given: Any, *, label: str | None = None) -> Brought:
 
 def typed(name: str, reference: str | None) -> str:
     """A thing as it is typed on the command line; one that lives in a script has no spelling but its name."""
-    return name if reference is None or reference.startswith("live ") else reference
+    return name if reference is None or is_live(reference) else reference
 
 
 def fetched(reference: str) -> Any:
     """What a reference stands for, in a worker or here."""
     if reference in LIVE:
         return LIVE[reference]
-    if reference.startswith("live "):
+    if is_live(reference):
         raise expected("an object that a worker process can import", given="one that lives in the script alone",
                        do="define it in a module and give it as my_module:name")
     return imported(reference)

@@ -15,6 +15,7 @@ from assay.protocols import BUDGETS, Cell, Outcome, Outcomes, Trial
 from assay.registry import registry
 from assay.results import Evidence, Finding, Measurement, Run
 from assay.studies.bench.cells import RESTARTED, SHUFFLED
+from assay.studies.bench.decide import name_of
 from assay.studies.bench.run import Matrix
 from assay.studies.looks import Past
 from assay.studies.study import Question
@@ -117,12 +118,13 @@ def _asked(run: Run, finding: Finding) -> tuple[Question, tuple[str, ...]]:
     """The question a finding answers, and the arms of it whose answer is known beforehand."""
     if run.kind == "bench":
         matrix, tasks = Matrix.of(run)
-        task = next((task for task in tasks if finding.name.startswith(f"{task.name}/")), None)
+        names = {name_of(task.name, arm): task for task in tasks for arm in matrix.compared}
+        task = names.get(finding.name)
         if task is None:
             raise InputError(f"the run did not ask for the task of '{finding.name}'")
         asked = matrix.question(task)
-        arms = dict.fromkeys(each.trial.arm for each in asked.planned)
-        return asked, tuple(arm for arm in arms if arm.startswith((RESTARTED, SHUFFLED)))
+        known = (each.trial.arm for each in asked.planned if each.cell.payload["twist"] in (RESTARTED, SHUFFLED))
+        return asked, tuple(dict.fromkeys(known))
     if finding.number is None:
         raise InputError("it names no track that could decide it again")
     track = registry.find(finding.number)

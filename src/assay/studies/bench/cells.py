@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.engine import cell_key, content_key
 from assay.learning.controls import shuffle_labels
-from assay.protocols import Budget, Cell, Together
+from assay.protocols import Budget, Cell, Together, Trial
 from assay.seeding import derive
 from assay.studies.arms import Arm, ArmSettings, chosen, find_arm
 from assay.studies.arms.data import load_task
@@ -45,81 +45,94 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Work:
-    """One thing to measure: an arm (or a control, or the floors) of a task at a seed."""
+class BenchTrial:
+    """A trial of a benchmark: an arm of a task at a seed, with its settings."""
 
     task: str
-    what: str
     arm: Arm
     seed: int
     settings: ArmSettings
     items: int | None
     """Training items if only some are used."""
+    twist: str = ""
+    """What makes it something else than the arm: a control, or the floors of the task."""
     source: Source | None = None
     """Where a task of the user's own is found."""
+
+    @property
+    def name(self) -> str:
+        """The arm of the trial, as the outcomes of the task tell it from others."""
+        if self.twist == FLOORS:
+            return FLOORS
+        return f"{self.twist}/{self.arm.model}" if self.twist else self.arm.name
+
+    def as_trial(self, budget: Budget, config: Mapping[str, Any] | None = None) -> Trial:
+        """What a question plans."""
+        return Trial(self.name, self.seed, budget, config or {})
 
 
 def plan_task(
     task: str, arms: Sequence[Arm], *, budget: Budget, seeds: Sequence[int], overrides: Mapping[str, Any] | None = None,
     source: Source | None = None, settings_from: Path | None = None,
-) -> list[Work]:
-    """All work of one task: every arm at every seed, the controls of each baseline, and the floors once."""
-    work = []
+) -> list[BenchTrial]:
+    """All trials of one task: every arm at every seed, the controls of each baseline, and the floors once."""
+    trials = []
     for arm in arms:
         # Noise suits pictures with values in [0, 1]; of a user's own features nobody knows.
         known = ArmSettings(input_noise=0.0) if source is not None else chosen(task, arm, settings_from).settings
         tuned = known.changed(overrides or {})
         settings, items = _budgeted(tuned, task, budget)
-        work += [Work(task, arm.name, arm, seed, settings, items) for seed in seeds]
+        trials += [BenchTrial(task, arm, seed, settings, items) for seed in seeds]
         if arm == arm.baseline:
-            work += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
+            trials += _controls(task, arm, tuned, seeds[:CONTROL_SEEDS])
     _, items = _budgeted(ArmSettings(), task, budget)
-    work.append(Work(task, FLOORS, arms[0].baseline, seeds[0], ArmSettings(), items))
-    return [replace(item, source=source) for item in work]
+    trials.append(BenchTrial(task, arms[0].baseline, seeds[0], ArmSettings(), items, FLOORS))
+    return [replace(trial, source=source) for trial in trials]
 
 
-def _controls(task: str, baseline: Arm, tuned: ArmSettings, seeds: Sequence[int]) -> list[Work]:
+def _controls(task: str, baseline: Arm, tuned: ArmSettings, seeds: Sequence[int]) -> list[BenchTrial]:
     """Comparisons whose answer is known, in the quick form of the task: backprop against itself and against noise."""
     settings, items = _budgeted(tuned, task, "quick")
     return [
-        Work(task, f"{label}/{baseline.model}", baseline, seed, settings, items)
-        for label in (REFERENCE, RESTARTED, SHUFFLED) for seed in seeds
+        BenchTrial(task, baseline, seed, settings, items, twist)
+        for twist in (REFERENCE, RESTARTED, SHUFFLED) for seed in seeds
     ]
 
 
-def as_cell(work: Work, *, data: str | None, device: str | None = None) -> Cell:
-    """The cell of a piece of work.
+def as_cell(trial: BenchTrial, *, data: str | None, device: str | None = None) -> Cell:
+    """The cell of a trial.
 
-    The key leaves out where the data lie and what the work is called: a control that repeats an arm is that arm's cell.
+    The key leaves out where the data lie and what the trial is called: a control that repeats an arm is that arm's
+    cell.
     """
-    twist = next((label for label in (FLOORS, RESTARTED, SHUFFLED) if work.what.startswith(label)), "")
+    twist = "" if trial.twist == REFERENCE else trial.twist
     identity: dict[str, Any] = {
-        "task": work.task, "twist": twist, "arm": work.arm.name, "seed": work.seed,
-        "settings": {} if twist == FLOORS else work.settings.as_record(), "items": work.items,
+        "task": trial.task, "twist": twist, "arm": trial.arm.name, "seed": trial.seed,
+        "settings": {} if twist == FLOORS else trial.settings.as_record(), "items": trial.items,
     }
-    modules: tuple[str, ...] = work.arm.modules
-    if work.arm.brought:
-        identity["parts"] = work.arm.as_record()
-    if work.source is not None:
-        identity |= {"task_from": work.source.reference, "task_hash": work.source.data_hash}
-        modules += work.source.modules
+    modules: tuple[str, ...] = trial.arm.modules
+    if trial.arm.brought:
+        identity["parts"] = trial.arm.as_record()
+    if trial.source is not None:
+        identity |= {"task_from": trial.source.reference, "task_hash": trial.source.data_hash}
+        modules += trial.source.modules
     identity |= elsewhere(device)
     return Cell(
         key=cell_key(CELL, identity, modules=modules),
         target=CELL,
         payload={**identity, "data": data},
         gpus=gpus_of(device),
-        label=f"{work.task} {work.what} seed {work.seed}",
-        group=f"{work.task}/{work.what}/{work.settings.epochs}/{work.items}",
+        label=f"{trial.task} {trial.name} seed {trial.seed}",
+        group=f"{trial.task}/{trial.name}/{trial.settings.epochs}/{trial.items}",
         timeout=6 * 3600.0,
-        together=_together(work, twist, identity),
+        together=_together(trial, identity),
     )
 
 
-def _together(work: Work, twist: str, identity: Mapping[str, Any]) -> Together | None:
+def _together(trial: BenchTrial, identity: Mapping[str, Any]) -> Together | None:
     """The seeds of an arm as siblings, if its network is narrow; a large task would be in memory once for each."""
-    narrow = bool(work.settings.hidden) and max(work.settings.hidden) <= NARROW
-    if twist == FLOORS or not narrow or work.task in LARGE or work.arm.name not in SIDE_BY_SIDE:
+    narrow = bool(trial.settings.hidden) and max(trial.settings.hidden) <= NARROW
+    if trial.twist == FLOORS or not narrow or trial.task in LARGE or trial.arm.name not in SIDE_BY_SIDE:
         return None
     family = content_key({name: value for name, value in identity.items() if name != "seed"})
     return Together("assay.studies.bench.cells:measure_together", family)

@@ -54,7 +54,7 @@ def decide(evidence: Measured, arm: Arm, past: Past = NO_PAST) -> Finding:
     controls = _controls(evidence, baseline)
     finding = Finding(
         subject=f"{arm.name} on {evidence.task}",
-        name=f"{evidence.task}/{arm.name}",
+        name=name_of(evidence.task, arm),
         claim=claimed(evidence, arm.name, baseline.name),
         experiment=_experiment(evidence, arm),
         verdict=verdict,
@@ -77,6 +77,11 @@ def decide(evidence: Measured, arm: Arm, past: Past = NO_PAST) -> Finding:
     return stats.enforce(finding, kind="statistical", ran=ran)
 
 
+def name_of(task: str, arm: Arm) -> str:
+    """What the finding of an arm on a task is called."""
+    return f"{task}/{arm.name}"
+
+
 def equals(evidence: Measured, first: str, second: str) -> stats.Decision:
     """How two arms stand to each other as equals, whatever else is claimed of them."""
     ours, theirs = evidence.of(first), evidence.of(second)
@@ -90,7 +95,7 @@ def not_measured(task: str, arm: Arm, *, margin: float | str, reason: str) -> Fi
     """The finding of an arm whose task could not be had: kept, undecided, with the way to get it."""
     told = margin if isinstance(margin, str) else f"{margin:g} pp"
     return Finding(
-        subject=f"{arm.name} on {task}", name=f"{task}/{arm.name}",
+        subject=f"{arm.name} on {task}", name=name_of(task, arm),
         claim=f"{arm.name} is within ± {told} of {arm.baseline.name} on {task}",
         verdict=Verdict.INCONCLUSIVE, reason=f"not measured: {reason}", improvements=(reason,),
     )

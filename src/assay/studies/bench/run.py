@@ -12,11 +12,11 @@ from typing import Any
 
 from assay.engine import cell_key
 from assay.errors import AssayError, InputError, expected
-from assay.protocols import BUDGETS, Budget, Executor, Outcomes, Trial, Watcher
+from assay.protocols import BUDGETS, Budget, Executor, Outcomes, Watcher
 from assay.results import Run
 from assay.seeding import seeds_of
 from assay.studies.arms import Arm, arms
-from assay.studies.arms.brought import executor_for
+from assay.studies.arms.brought import executor_for, typed
 from assay.studies.bench.asked import Asked, asked_tasks, live_things, unavailable
 from assay.studies.bench.cells import CELL, as_cell, plan_task
 from assay.studies.bench.decide import decide, not_measured
@@ -151,11 +151,11 @@ class Matrix:
 
     def question(self, task: Asked) -> Question:
         """A task as a question: every arm, its floors and controls, and the decision on each."""
-        work = plan_task(task.name, self.asked, budget=self.budget, seeds=self.seeds, overrides=self.settings,
-                         source=task.source, settings_from=self.folder)
+        trials = plan_task(task.name, self.asked, budget=self.budget, seeds=self.seeds, overrides=self.settings,
+                           source=task.source, settings_from=self.folder)
         planned = tuple(
-            Planned(Trial(item.what, item.seed, self.budget), as_cell(item, data=self.data, device=self.device))
-            for item in work
+            Planned(trial.as_trial(self.budget), as_cell(trial, data=self.data, device=self.device))
+            for trial in trials
         )
         decide_all = _decider(task.name, self.compared, partial(self.gather, task))
         return Question(task.name, task.about, planned, decide_all, seeds=self.seeds,
@@ -201,19 +201,14 @@ def _one(model: Any) -> Sequence[Any] | Mapping[str, Any]:
 
 def _typed(task: Asked) -> str:
     """A task as it is typed; one that lives in a script has no spelling."""
-    if task.source is None:
-        return task.name
-    return task.name if task.source.reference.startswith("live ") else task.source.reference
+    return typed(task.name, None if task.source is None else task.source.reference)
 
 
 def _spelled(asked: Sequence[Arm]) -> dict[str, list[str]]:
     """Rules and models as they are typed; the baseline comes by itself."""
-    def spelling(name: str, reference: str | None) -> str:
-        return name if reference is None or reference.startswith("live ") else reference
-
     others = [arm for arm in asked if arm != arm.baseline] or asked
-    rules = dict.fromkeys(spelling(arm.rule, arm.rule_from) for arm in others)
-    models = dict.fromkeys(spelling(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
+    rules = dict.fromkeys(typed(arm.rule, arm.rule_from) for arm in others)
+    models = dict.fromkeys(typed(arm.model, arm.model_from) for arm in asked if arm.model != "looped")
     return {"rules": list(rules), "models": list(models) or ["mlp"]}
 
 

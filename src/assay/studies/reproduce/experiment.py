@@ -18,7 +18,7 @@ from assay.studies.study import Place, Planned, Question, Study
 from assay.tasks.files import content_digest
 
 if TYPE_CHECKING:
-    from assay.studies.reproduce.methods import Setting
+    from assay.studies.reproduce.methods import ProtocolTrial
 
 CELL = "assay.studies.reproduce.methods:train_cell"
 METHODS = ("backprop", "fa-block", "dfa-block")
@@ -35,34 +35,34 @@ def methods_plan(
     methods: Sequence[str] = METHODS,
     seeds: Sequence[int] = SEEDS,
     epochs: int = EPOCHS,
-) -> list[Setting]:
+) -> list[ProtocolTrial]:
     """The main table: each of ``methods`` (names of ``assay.learning.names``, with their level) at each seed."""
-    from assay.studies.reproduce.methods import Setting
+    from assay.studies.reproduce.methods import ProtocolTrial
 
     settings = []
     for seed in seeds:
         for method in methods:
             kind, _, level = with_level(SOURCE_NAMES.get(method, method)).partition("-")
             options: dict[str, Any] = {"method": "bp" if kind == "backprop" else kind, "level": level or "block"}
-            settings.append(Setting(**options, arch=arch, seed=seed, epochs=epochs))
+            settings.append(ProtocolTrial(**options, arch=arch, seed=seed, epochs=epochs))
     return settings
 
 
 def frozen_plan(
     arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, *, ladder: bool = False,
     shallow: bool = False,
-) -> list[Setting]:
+) -> list[ProtocolTrial]:
     """The frozen-blocks baseline; with ``ladder`` backprop and DFA on the last 1, 2 and 3 blocks; with ``shallow``
     backprop on the model without its blocks.
     """
-    from assay.studies.reproduce.methods import Setting
+    from assay.studies.reproduce.methods import ProtocolTrial
 
-    settings = [Setting(method="bp", arch=arch, seed=seed, epochs=epochs, trainable=0) for seed in seeds]
+    settings = [ProtocolTrial(method="bp", arch=arch, seed=seed, epochs=epochs, trainable=0) for seed in seeds]
     if shallow:
-        settings += [Setting(method="bp", arch=f"{arch}-shallow", seed=seed, epochs=epochs) for seed in seeds]
+        settings += [ProtocolTrial(method="bp", arch=f"{arch}-shallow", seed=seed, epochs=epochs) for seed in seeds]
     if ladder:
         settings += [
-            Setting(method=method, arch=arch, seed=seed, epochs=epochs, trainable=count)
+            ProtocolTrial(method=method, arch=arch, seed=seed, epochs=epochs, trainable=count)
             for seed in seeds
             for count in (1, 2, 3)
             for method in ("bp", "dfa")
@@ -72,15 +72,18 @@ def frozen_plan(
 
 def penalty_plan(
     arch: str = "resmlp", lambdas: Sequence[float] = LAMBDAS, seeds: Sequence[int] = SEEDS, epochs: int = PENALTY_EPOCHS
-) -> list[Setting]:
+) -> list[ProtocolTrial]:
     """DFA at every lambda, and backprop without and with the strongest one up to 0.01."""
-    from assay.studies.reproduce.methods import Setting
+    from assay.studies.reproduce.methods import ProtocolTrial
 
     strongest = max((value for value in lambdas if value <= 1e-2), default=0.0)
     return [
-        *(Setting(method="dfa", arch=arch, seed=s, epochs=epochs, penalty=value) for s in seeds for value in lambdas),
         *(
-            Setting(method="bp", arch=arch, seed=s, epochs=epochs, penalty=value)
+            ProtocolTrial(method="dfa", arch=arch, seed=s, epochs=epochs, penalty=value)
+            for s in seeds for value in lambdas
+        ),
+        *(
+            ProtocolTrial(method="bp", arch=arch, seed=s, epochs=epochs, penalty=value)
             for s in seeds
             for value in sorted({0.0, strongest})
         ),
@@ -89,7 +92,7 @@ def penalty_plan(
 
 def whole_plan(
     arch: str = "resmlp", seeds: Sequence[int] = SEEDS, epochs: int = EPOCHS, penalty_epochs: int = PENALTY_EPOCHS
-) -> list[Setting]:
+) -> list[ProtocolTrial]:
     """Everything: main table with layer-level FA, frozen and shallow baselines with the depth ladder, penalty sweep,
     and beside the ResMLP also DFA without a terminal norm, ViT-Mini and SmallResNet. What decides most comes first.
     """
@@ -106,8 +109,8 @@ def whole_plan(
 
 
 def reproduce(
-    settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None, device: str | None = None,
-    place: Place, command: str,
+    settings: Iterable[ProtocolTrial], *, data: str | None = None, artifacts: str | None = None,
+    device: str | None = None, place: Place, command: str,
 ) -> tuple[Run, list[Record]]:
     """The run of all different settings, one question per arm, and their records in the order of the plan."""
     planned: dict[str, list[Planned]] = {}
@@ -124,7 +127,8 @@ def reproduce(
 
 
 def make_cells(
-    settings: Iterable[Setting], *, data: str | None = None, artifacts: str | None = None, device: str | None = None
+    settings: Iterable[ProtocolTrial], *, data: str | None = None, artifacts: str | None = None,
+    device: str | None = None,
 ) -> list[Cell]:
     """One cell per training run, keyed by the setting, the code, the data and the device, but not by where files live.
     """

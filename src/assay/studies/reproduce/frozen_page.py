@@ -129,7 +129,7 @@ def _conclusion(runs: Sequence[tuple[ReadingRun, float]], vits: Sequence[Record]
         f"and of these {sum(run.reading.frozen_embedding == 'signal' for run in alone)} train its embedding by direct "
         "feedback (B_0 e) instead of the gradient: the program that trains DFA, with the blocks left out. We took "
         "the baseline to be trained by backprop; the source's own description, as far as it was seen here, does not "
-        "say by what.", _silenced(main)]
+        "say by what.", _longer(runs), _silenced(main)]
     apart = {r["vit"]["learns"]: float(r["accuracy"]) for r in vits}
     if "gradient" in apart and "signal" in apart:
         refuted = apart["gradient"] > VIT_FROZEN[1] + ACCURACY_MARGIN
@@ -142,6 +142,19 @@ def _conclusion(runs: Sequence[tuple[ReadingRun, float]], vits: Sequence[Record]
                 "would mean: D3 compares with a baseline that is handicapped in its embedding, so a rule whose "
                 "embedding learns well passes it without using its depth.")
     return " ".join(filter(None, told))
+
+
+def _longer(runs: Sequence[tuple[ReadingRun, float]]) -> str:
+    """Which of the readings near the figure stay near it when they are trained for longer."""
+    least, most = (choose((run.epochs for run, _ in runs), default=0) for choose in (min, max))
+    readings = dict.fromkeys(run.reading for run, _ in runs if run.epochs == most > least and run.arm == "frozen")
+    if not readings:
+        return ""
+    means = {reading: (lambda found: sum(found) / len(found))(_accuracies(runs, reading, most)) for reading in readings}
+    stay = [f"'{reading}' at {mean:.3f}" for reading, mean in means.items() if _near(mean)]
+    return (f"{len(stay)} of {len(means)} trained for {most} epochs stayed near it"
+            + (f": {', '.join(stay)}" if stay else "")
+            + ". What unit length does to the rows of the rules: [readings](fa-readings.md).")
 
 
 def _silenced(main: Sequence[Record]) -> str:

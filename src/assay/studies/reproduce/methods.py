@@ -47,7 +47,7 @@ def shallow(model: ResMLP | ViTMini) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ProtocolTrial:
     """What is trained and how. ``trainable`` counts the last blocks that learn (None: all; 0: the frozen baseline)."""
 
     method: Literal["bp", "fa", "dfa"]
@@ -89,14 +89,14 @@ class Setting:
 
 
 def train_cell(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of one training run; ``payload`` holds a Setting, and optionally where data and weights live."""
+    """The record of one training run; ``payload`` holds a ProtocolTrial, and optionally where data and weights live."""
     fields = dict(payload)
     data, artifacts, device = (fields.pop(name, None) for name in ("data", "artifacts", "device"))
-    return train(Setting(**fields), load(data), artifacts=artifacts, device=device)
+    return train(ProtocolTrial(**fields), load(data), artifacts=artifacts, device=device)
 
 
 def train(
-    setting: Setting, data: Cifar, *, artifacts: str | None = None, device: str | None = None
+    setting: ProtocolTrial, data: Cifar, *, artifacts: str | None = None, device: str | None = None
 ) -> dict[str, Any]:
     """Train by the published recipe (AdamW, cosine per epoch, crop and flip); weights go to ``artifacts`` if given.
 
@@ -142,7 +142,7 @@ def cosine_by_epoch(epochs: int) -> Callable[[float], float]:
     return lambda progress: 0.5 * (1 + math.cos(math.pi * math.floor(progress * epochs + 1e-9) / epochs))
 
 
-def make_rule(setting: Setting, model: nn.Module) -> Rule:
+def make_rule(setting: ProtocolTrial, model: nn.Module) -> Rule:
     """The learning rule a setting names."""
     if setting.method == "bp":
         return PenalisedBackprop(setting.penalty)

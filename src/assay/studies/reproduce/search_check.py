@@ -54,7 +54,7 @@ def by_accuracy(records: Sequence[Record], ours: Mapping[PublishedNumber, float]
 
 def _foretell(
     records: Sequence[Record], ours: Mapping[PublishedNumber, float],
-    choose: Callable[[list[PublishedNumber]], list[list[bool]]],
+    choose: Callable[[Sequence[PublishedNumber]], list[list[bool]]],
 ) -> Foretelling | None:
     table, targets = figure_table(records, ours, CHECKED)
     masks = [np.array(mask, bool) for mask in choose(table.figures)]
@@ -64,7 +64,7 @@ def _foretell(
     for mask in masks:
         levels = _chosen(table, targets, mask)
         foretold = table.start + table.slopes @ np.array(levels, float)
-        figures += [HeldOut(table.figures[i], float(targets[i]), float(table.start[i]), float(foretold[i]),
+        figures += [HeldOut(table.figures[int(i)], float(targets[i]), float(table.start[i]), float(foretold[i]),
                             from_levels(levels)) for i in np.flatnonzero(~mask)]
     left = _left(table, targets, masks)
     luck = [_left(table, made, masks) for made in made_up_tables(records, table, TABLES,

@@ -144,7 +144,7 @@ class ReadingTable:
     start: np.ndarray[Any, Any]
     slopes: np.ndarray[Any, Any]
     scale: np.ndarray[Any, Any]
-    figures: list[PublishedNumber]
+    figures: Sequence[PublishedNumber]
 
 
 def figure_table(records: Sequence[Record], ours: Mapping[PublishedNumber, float], figures: Sequence[PublishedNumber]

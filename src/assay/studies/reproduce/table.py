@@ -19,22 +19,22 @@ from assay.studies.reproduce.published import SEEDS
 from assay.studies.reproduce.search import run_cells
 
 if TYPE_CHECKING:
-    from assay.studies.reproduce.methods import Setting
+    from assay.studies.reproduce.methods import ProtocolTrial
 
 RECORDS = Path("docs/results/data/fa-protocol")
 
 
-def missing(settings: Iterable[Setting], records: Path) -> list[Setting]:
+def missing(settings: Iterable[ProtocolTrial], records: Path) -> list[ProtocolTrial]:
     """The settings whose record is not in the folder."""
     return [setting for setting in settings if not _there(setting, records)]
 
 
-def chosen(settings: Iterable[Setting], only: Sequence[str]) -> list[Setting]:
+def chosen(settings: Iterable[ProtocolTrial], only: Sequence[str]) -> list[ProtocolTrial]:
     """The settings of the named arms (as the page names them, ``bp-last1`` or ``vit-frozen``), in that order."""
     return [setting for arm in only for setting in settings if arm_of(setting) == arm]
 
 
-def arm_of(setting: Setting) -> str:
+def arm_of(setting: ProtocolTrial) -> str:
     """The arm as the page names it: without epochs, and on the ResMLP without the architecture."""
     arm = setting.arm.rpartition("-")[0]
     return arm.removeprefix("resmlp-") if setting.arch == "resmlp" else arm
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 4 if run_cells(make_cells(left, data=asked.data), store=asked.store, records=asked.records) else 0
 
 
-def _there(setting: Setting, records: Path) -> bool:
+def _there(setting: ProtocolTrial, records: Path) -> bool:
     path = records / f"{setting.name}.json"
     return path.exists() and json.loads(path.read_text(encoding="utf-8"))["setting"] == asdict(setting)
 

@@ -7,7 +7,7 @@ simulation has, are of no help to a device: states are used here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +19,7 @@ from assay.results import Finding, Table
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
 from assay.tracks.shared.parity import Learned, gap
-from assay.tracks.shared.records import paired, recorded
+from assay.tracks.shared.records import paired, recorded, values_by_arm
 
 if TYPE_CHECKING:
     from assay.models import EnergyMLP
@@ -33,13 +33,7 @@ BETA, MARGIN, EPOCHS = 0.5, 2.0, 8
 CLAIM = "EP learns as well, to 2 points, when every state it reads carries 5 % Gaussian noise."
 
 
-@track(
-    17,
-    "device-noise",
-    claim=CLAIM,
-    title="Noise on what a device reads",
-    on_request=True,
-)
+@track(17, "device-noise", claim=CLAIM, title="Noise on what a device reads", on_request=True)
 class DeviceNoise:
     """The same training with and without noise on every read-out."""
 
@@ -50,7 +44,7 @@ class DeviceNoise:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((NOISY, QUIET, SMALL), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Learned:
         """Accuracy after learning from noisy read-outs; answers are given without noise."""
         from assay.learning import evaluate
         from assay.tasks import digits
@@ -66,7 +60,7 @@ class DeviceNoise:
         return Learned(
             accuracy=100 * evaluate(plain, task.test).accuracy, loss=result.final_loss,
             rest=recipe.rest(noisy, rule, *recipe.batch_of(task)),
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """What the noise costs."""
@@ -79,7 +73,7 @@ class DeviceNoise:
             return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.accuracy)
         small = [record.accuracy for record in recorded(outcomes, SMALL, Learned).values()]
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, Learned).values()] for arm in LEVELS}
+        values = values_by_arm(outcomes, LEVELS, Learned, lambda record: record.accuracy)
         rows = []
         for arm, level in LEVELS.items():
             rests = [r.rest for r in recorded(outcomes, arm, Learned).values() if r.rest is not None]

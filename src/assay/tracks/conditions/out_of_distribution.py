@@ -7,7 +7,7 @@ distance, is the yardstick of what is possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,7 +17,7 @@ from assay.registry import track
 from assay.results import Finding, Reference
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,13 +43,7 @@ class Separation(Record):
 CLAIM = "The energy at rest tells strange pictures from known ones better than softmax confidence does."
 
 
-@track(
-    36,
-    "energy-ood",
-    claim=CLAIM,
-    title="Energy as an out-of-distribution score",
-    on_request=True,
-)
+@track(36, "energy-ood", claim=CLAIM, title="Energy as an out-of-distribution score", on_request=True)
 class EnergyOutOfDistribution:
     """One trained network per seed, read by several scores."""
 
@@ -58,7 +52,7 @@ class EnergyOutOfDistribution:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((ENERGY, SOFTMAX), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Separation:
         """Train on eight digits and score known, new and shuffled pictures."""
         import torch
 
@@ -89,7 +83,7 @@ class EnergyOutOfDistribution:
         return Separation(
             new_digits=_area(strangeness(new), known), shuffled=_area(strangeness(task.test.x[:, order]), known),
             loss=result.final_loss,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The difference of the areas, seed by seed."""
@@ -105,7 +99,7 @@ class EnergyOutOfDistribution:
         ours, theirs = pairs.of(lambda record: record.mean)
         parts = {name: [fmean(getattr(r, name) for r in side) for side in (pairs.first, pairs.second)]
                  for name in ("new_digits", "shuffled")}  # fmt: skip
-        values = {arm: [r.mean for r in recorded(outcomes, arm, Separation).values()] for arm in SCORES}
+        values = values_by_arm(outcomes, SCORES, Separation, lambda record: record.mean)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

@@ -8,6 +8,7 @@ they are.
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -19,7 +20,7 @@ from assay.registry import track
 from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,7 +38,7 @@ class Quantised(Record):
     loss: float
 
 
-class Levels:
+class Levels(ABC):
     """The shared experiment: how many levels, and how much accuracy they may cost."""
 
     claim: str
@@ -48,7 +49,7 @@ class Levels:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls(ARMS, self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Quantised:
         """Train at the precision of the arm, quantise, answer the test set."""
         from assay.learning import evaluate
         from assay.tasks import digits
@@ -63,7 +64,7 @@ class Levels:
         weights = [p for p in model.parameters() if p.ndim > 1]
         zeros = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
         accuracy = 100 * evaluate(model, task.test).accuracy
-        return Quantised(accuracy=accuracy, zeros=zeros, loss=result.final_loss).stored()
+        return Quantised(accuracy=accuracy, zeros=zeros, loss=result.final_loss)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """What low precision costs, seed by seed."""
@@ -79,8 +80,7 @@ class Levels:
             return findings.unfinished(self.claim)
         ours, theirs = pairs.of(lambda record: record.accuracy)
         zeros = fmean(record.zeros for record in pairs.first)
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, Quantised).values()]
-                  for arm in (*ARMS, TWIN, AFTER)}  # fmt: skip
+        values = values_by_arm(outcomes, (*ARMS, TWIN, AFTER), Quantised, lambda record: record.accuracy)
         return findings.concluded(
             self.judge(outcomes),
             claim=self.claim,
@@ -102,26 +102,14 @@ TERNARY = "Weights of -1, 0 and +1 cost at most 2 points of accuracy when EP tra
 EIGHT_BITS = "Weights of 8 bits cost at most 1 point of accuracy when EP trains with them."
 
 
-@track(
-    4,
-    "ternary-weights",
-    claim=TERNARY,
-    title="Ternary weights",
-    on_request=True,
-)
+@track(4, "ternary-weights", claim=TERNARY, title="Ternary weights", on_request=True)
 class Ternary(Levels):
     """Three levels per matrix."""
 
     claim, levels, margin = TERNARY, "ternary", 2.0
 
 
-@track(
-    16,
-    "int8-weights",
-    claim=EIGHT_BITS,
-    title="8-bit weights",
-    on_request=True,
-)
+@track(16, "int8-weights", claim=EIGHT_BITS, title="8-bit weights", on_request=True)
 class Int8(Levels):
     """255 levels per matrix."""
 

@@ -8,7 +8,7 @@ the weakest of the four accuracies is what counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -56,13 +56,7 @@ CLAIM = (
 )
 
 
-@track(
-    28,
-    "robustness",
-    claim=CLAIM,
-    title="Adversarial robustness",
-    on_request=True,
-)
+@track(28, "robustness", claim=CLAIM, title="Adversarial robustness", on_request=True)
 class Robustness:
     """Both rules on one network; attacks on each, from each and at random."""
 
@@ -73,7 +67,7 @@ class Robustness:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Robust:
         """Train the arm and a surrogate by the other rule, attack both, and add noise of the same size."""
         import torch
 
@@ -91,7 +85,7 @@ class Robustness:
         noise = (x + RADIUS * signs).clamp(0, 1)
         found = [_accuracy(subject, pictures, y) for pictures in (x, own, margin, transferred, noise)]
         return Robust(clean=found[0], own=found[1], margin=found[2], transfer=found[3], noise=found[4],
-                      loss=final).stored()  # fmt: skip
+                      loss=final)  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The weakest accuracy of each arm, seed by seed."""

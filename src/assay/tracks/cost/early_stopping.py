@@ -17,7 +17,7 @@ from assay.registry import track
 from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 STOPS, RUNS_ON = "stops at rest", "always 60 sweeps"
 SHORT, NEVER = "control: always 10 sweeps", "control: looks and never stops"
@@ -44,14 +44,7 @@ CLAIM = (
 )
 
 
-@track(
-    12,
-    "early-stopping",
-    claim=CLAIM,
-    title="Early stopping saves time",
-    also=(24,),
-    on_request=True,
-)
+@track(12, "early-stopping", claim=CLAIM, title="Early stopping saves time", also=(24,), on_request=True)
 class EarlyStopping:
     """The same training twice; all that differs is when a relaxation ends."""
 
@@ -60,7 +53,7 @@ class EarlyStopping:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((STOPS, RUNS_ON), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> TrainingCost:
         """One training, timed by the processor's clock after a step that warms up."""
         import time
 
@@ -72,7 +65,7 @@ class EarlyStopping:
         began = time.process_time()
         result = recipe.learn(model, task, rule, trial, epochs=EPOCHS)
         spent = time.process_time() - began
-        return TrainingCost(cpu_seconds=spent, accuracy=100 * result.test_accuracy, loss=result.final_loss).stored()
+        return TrainingCost(cpu_seconds=spent, accuracy=100 * result.test_accuracy, loss=result.final_loss)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """Time first, accuracy as well; the worse of the two decides."""
@@ -91,7 +84,7 @@ class EarlyStopping:
             return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.cpu_seconds)
         accuracy = pairs.of(lambda record: record.accuracy)
-        values = {arm: [r.cpu_seconds for r in recorded(outcomes, arm, TrainingCost).values()] for arm in SCHEDULES}
+        values = values_by_arm(outcomes, SCHEDULES, TrainingCost, lambda record: record.cpu_seconds)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

@@ -7,7 +7,7 @@ widths, the same batch, no loop. Every tensor alive is counted at every operatio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -53,7 +53,7 @@ class MemoryAgainstBackprop:
         few = seeds[:3]  # storage does not depend on the seed: more would say the same again
         return [Trial(arm, seed, budget) for seed in few for arm in (EQPROP, BACKPROP, LEAN, UNROLLED)]
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Peaks:
         """The peak of one gradient at every depth."""
         import torch
 
@@ -73,7 +73,7 @@ class MemoryAgainstBackprop:
             model: Any = energy.feedforward() if plain else energy
             peaks[depth] = measure_peak(partial(rule.backward, model, x, y)).bytes
             residual = max(residual, 0.0 if plain else float(rule.last.residual))
-        return Peaks(bytes_by_depth=peaks, residual=residual).stored()
+        return Peaks(bytes_by_depth=peaks, residual=residual)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The largest ratio of EP's peak to backprop's at any depth."""

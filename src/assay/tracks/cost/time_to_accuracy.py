@@ -8,7 +8,7 @@ never gets there counts with all its time and is named.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from assay.registry import track
 from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 EQPROP, BACKPROP = "eqprop", "backprop"
 TWIN, SLOW = "control: backprop again", "control: EP of 100 sweeps each"
@@ -37,13 +37,7 @@ class Clock(Record):
 CLAIM = "EP reaches 95 % on digits in at most twice the processor time of backprop."
 
 
-@track(
-    57,
-    "time-to-accuracy",
-    claim=CLAIM,
-    title="Time to accuracy",
-    on_request=True,
-)
+@track(57, "time-to-accuracy", claim=CLAIM, title="Time to accuracy", on_request=True)
 class TimeToAccuracy:
     """The same network, recipe and target under both rules."""
 
@@ -52,7 +46,7 @@ class TimeToAccuracy:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Clock:
         """Train with a stopwatch that runs during gradients only."""
         from assay.rules import Backprop
         from assay.tasks import digits
@@ -72,7 +66,7 @@ class TimeToAccuracy:
         return Clock(
             cpu_seconds=spent[-1 if reached is None else reached][0], epochs=None if reached is None else reached + 1,
             accuracy=100 * result.test_accuracy, loss=result.final_loss,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The ratio of the times, on a logarithmic scale."""
@@ -90,8 +84,7 @@ class TimeToAccuracy:
         ours, theirs = pairs.of(lambda record: record.cpu_seconds)
         ratio = 2 ** fmean(math.log2(a / b) for a, b in zip(ours, theirs, strict=True))
         never = sum(record.epochs is None for record in (*pairs.first, *pairs.second))
-        values = {arm: [r.cpu_seconds for r in recorded(outcomes, arm, Clock).values()]
-                  for arm in (EQPROP, BACKPROP, TWIN, SLOW)}  # fmt: skip
+        values = values_by_arm(outcomes, (EQPROP, BACKPROP, TWIN, SLOW), Clock, lambda record: record.cpu_seconds)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

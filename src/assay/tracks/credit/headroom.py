@@ -7,9 +7,9 @@ block-level FA, whose blocks end worse than frozen ones, must fail on digits (kn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
@@ -31,13 +31,7 @@ SUBJECT = "Backprop on digits"
 CLAIM = "On a task without headroom the published depth check fails backprop; ours says that nothing can be decided."
 
 
-@track(
-    134,
-    "credit-headroom",
-    claim=CLAIM,
-    title="Who fails where depth cannot help?",
-    timeout=600.0,
-)
+@track(134, "credit-headroom", claim=CLAIM, title="Who fails where depth cannot help?", timeout=600.0)
 class Headroom:
     """Backprop against frozen blocks, with and without headroom."""
 
@@ -49,9 +43,9 @@ class Headroom:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return training.trials(ARMS, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> training.TrainedBlocks:
         rule, task = ARMS[trial.arm]
-        return training.train_arm(rule, trial.seed, task=task, budget=trial.budget).stored()
+        return training.train_arm(rule, trial.seed, task=task, budget=trial.budget)
 
     def judge(self, outcomes: Outcomes) -> Utility:
         """Our depth check on backprop."""

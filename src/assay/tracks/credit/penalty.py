@@ -7,8 +7,8 @@ below frozen ones, must fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from assay import stats
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
@@ -32,13 +32,7 @@ SUBJECT = "Block-level DFA with a penalty, on digits"
 CLAIM = "A penalty on what blocks write stops the stream from growing, but does not make trained blocks useful."
 
 
-@track(
-    132,
-    "credit-penalty",
-    claim=CLAIM,
-    title="The penalty removes mode 1 but not mode 2",
-    timeout=600.0,
-)
+@track(132, "credit-penalty", claim=CLAIM, title="The penalty removes mode 1 but not mode 2", timeout=600.0)
 class Penalty:
     """DFA with and without the penalty."""
 
@@ -50,9 +44,9 @@ class Penalty:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return training.trials(ARMS, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> training.TrainedBlocks:
         penalty = PENALTY if trial.arm == "penalised" else 0.0
-        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty, budget=trial.budget).stored()
+        return training.train_arm(RULES[trial.arm], trial.seed, penalty=penalty, budget=trial.budget)
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether the penalised arm shows either mode: a stream that grows, or blocks below frozen ones."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from assay import stats
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
@@ -27,13 +27,7 @@ SUBJECT = "Block-level DFA on digits"
 CLAIM = "Accuracy and cosine accept a net whose trained blocks are worse than frozen ones; the protocol does not."
 
 
-@track(
-    131,
-    "credit-standard-reporting",
-    claim=CLAIM,
-    title="What accuracy and gradient cosine miss",
-    timeout=600.0,
-)
+@track(131, "credit-standard-reporting", claim=CLAIM, title="What accuracy and gradient cosine miss", timeout=600.0)
 class StandardReporting:
     """DFA on digits, judged by standard reporting and by depth utility."""
 
@@ -45,8 +39,8 @@ class StandardReporting:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return training.trials(ARMS, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
-        return training.train_arm(RULES[trial.arm], trial.seed, budget=trial.budget).stored()
+    def measure(self, trial: Trial) -> TrainedBlocks:
+        return training.train_arm(RULES[trial.arm], trial.seed, budget=trial.budget)
 
     def judge(self, outcomes: Outcomes) -> Utility:
         """The protocol on DFA: do its trained blocks beat frozen ones?"""

@@ -8,9 +8,9 @@ left, is the known-bad subject; the net as trained is the known-good one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
@@ -47,14 +47,7 @@ class ReferenceSize(Record):
     samples: int
 
 
-@track(
-    133,
-    "credit-units",
-    claim=CLAIM,
-    title="The published D2 depends on units",
-    kind="deterministic",
-    timeout=600.0,
-)
+@track(133, "credit-units", claim=CLAIM, title="The published D2 depends on units", kind="deterministic", timeout=600.0)
 class Units:
     """One function, two scales of its stream."""
 
@@ -66,7 +59,7 @@ class Units:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return training.trials(ARMS, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> ReferenceSize:
         from assay.audits.credit.published import GRADIENT_LIMIT
         from assay.audits.credit.reference import measure_reference
         from assay.audits.credit.stream import exact_stream, plain_stream
@@ -83,7 +76,7 @@ class Units:
             raw=found.raw[-1], fires=found.raw[-1] < GRADIENT_LIMIT, invariant=found.invariant[-1],
             noise=max(found.noise), valid=found.valid, clamped=min(found.clamped_self_cosine),
             same_answers=float((model(x).argmax(1) == before).double().mean()), samples=len(y),
-        ).stored()
+        )
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Our reference check on the rescaled net: is float32 sound at every seed?"""

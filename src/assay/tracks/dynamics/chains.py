@@ -7,9 +7,9 @@ is activity that is the same for every input, and carries nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from assay import stats
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
@@ -56,7 +56,7 @@ class DeepChains:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return [Trial(arm, seed, budget) for seed in seeds for arm in CHAINS]
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Signal:
         """Send pairs of inputs through a chain and see how far apart they still are."""
         import torch
 
@@ -76,7 +76,7 @@ class DeepChains:
             a, b = (side @ weight.t() + bias for side in (a, b))
             a, b = (a, b) if act is None else (act(a), act(b))
             shares.append(float(((a - b).norm(dim=1) / first).mean()))
-        return Signal(shares=tuple(shares)).stored()
+        return Signal(shares=tuple(shares))
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """What the chain with activations loses of the signal, at its worst seed."""

@@ -6,16 +6,16 @@ validation picture in ten, or when it ends below half of the accuracy that norma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from assay import stats
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
 from assay.registry import track
 from assay.results import Check, Finding, Verdict
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, recorded
+from assay.tracks.shared.records import Record, recorded, values_by_arm
 
 WITHOUT, WITH = "without spectral norm", "control: with spectral norm"
 WILD = "control: learning rate 3"
@@ -40,13 +40,7 @@ class TrainingEnd(Record):
 CLAIM = "Without spectral normalisation training by EP diverges."
 
 
-@track(
-    41,
-    "divergence",
-    claim=CLAIM,
-    title="Without spectral normalisation training diverges",
-    on_request=True,
-)
+@track(41, "divergence", claim=CLAIM, title="Without spectral normalisation training diverges", on_request=True)
 class Divergence:
     """The published looped network and settings, without the norm."""
 
@@ -55,7 +49,7 @@ class Divergence:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((WITHOUT,), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> TrainingEnd:
         """Train, and let the trained network relax on validation pictures."""
         import torch
 
@@ -75,7 +69,7 @@ class Divergence:
         return TrainingEnd(
             stopped=result.diverged, settled=float((moved < recipe.RESTING).double().mean()),
             accuracy=100 * result.test_accuracy, loss=result.final_loss,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether every training of the arm diverged."""
@@ -94,8 +88,7 @@ class Divergence:
         decision = decision.model_copy(update={"measurement": decision.measurement.model_copy(
             update={"values": tuple(map(float, diverged)), "seeds": tuple(found)})})
         accuracy = [record.accuracy for record in found.values()]
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, TrainingEnd).values()]
-                  for arm in (WITHOUT, WITH, WILD)}  # fmt: skip
+        values = values_by_arm(outcomes, (WITHOUT, WITH, WILD), TrainingEnd, lambda record: record.accuracy)
         return findings.concluded(
             decision,
             claim=CLAIM,

@@ -7,7 +7,7 @@ trained by backprop, that loses the same units.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from assay.registry import track
 from assay.results import Check, Finding, Reference, Verdict
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Pairs, Record, paired, recorded
+from assay.tracks.shared.records import Pairs, Record, paired, recorded, values_by_arm
 
 TRAINED = "trained loop"
 PLANTED = {"control: loop of norm 0.5": 0.5, "control: loop of norm 6": 6.0}
@@ -57,13 +57,7 @@ HEALS = (
 )
 
 
-@track(
-    3,
-    "healing",
-    claim=HEALS,
-    title="Self-healing after a kick",
-    on_request=True,
-)
+@track(3, "healing", claim=HEALS, title="Self-healing after a kick", on_request=True)
 class Healing:
     """Looped networks with spectral normalisation, trained by EP, kicked once at rest."""
 
@@ -74,7 +68,7 @@ class Healing:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((TRAINED,), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Kick:
         """Train (or plant), let it rest, kick, let it rest again."""
         import torch
 
@@ -100,7 +94,7 @@ class Healing:
             answers=float((answers[0] == answers[1]).double().mean()),
             distance=float((after - before).norm() / before.norm()),
             accuracy=100 * float((answers[1] == task.test.y).double().mean()),
-        ).stored()
+        )
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether every network came back."""
@@ -141,13 +135,7 @@ KEEPS = (
 )
 
 
-@track(
-    30,
-    "damage",
-    claim=KEEPS,
-    title="Damage tolerance",
-    on_request=True,
-)
+@track(30, "damage", claim=KEEPS, title="Damage tolerance", on_request=True)
 class LastingDamage:
     """The looped network against a feed-forward one of the same width, the same units silenced in both."""
 
@@ -156,7 +144,7 @@ class LastingDamage:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((RELAXES, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Damage:
         """Accuracy before and after the same random units are silenced."""
         import torch
 
@@ -189,7 +177,7 @@ class LastingDamage:
                 model.input.weight[dead], model.input.bias[dead] = 0.0, 0.0
                 model.loop.weight[dead], model.loop.weight[:, dead] = 0.0, 0.0
         damaged = evaluate(model, task.test).accuracy
-        return Damage(whole=100 * whole, damaged=100 * damaged, loss=result.final_loss).stored()
+        return Damage(whole=100 * whole, damaged=100 * damaged, loss=result.final_loss)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The paired difference in accuracy after the damage."""
@@ -202,7 +190,7 @@ class LastingDamage:
             return findings.unfinished(KEEPS)
         ours, theirs = pairs.of(lambda record: record.damaged)
         whole = pairs.of(lambda record: record.whole)
-        values = {arm: [r.damaged for r in recorded(outcomes, arm, Damage).values()] for arm in SILENCED}
+        values = values_by_arm(outcomes, SILENCED, Damage, lambda record: record.damaged)
         return findings.concluded(
             self.judge(outcomes),
             claim=KEEPS,

@@ -50,13 +50,7 @@ class LoopTraining(Record):
 CLAIM = "Spectral normalization constrains Lipschitz constant L <= 1, unlike unconstrained training."
 
 
-@track(
-    1,
-    "spectral-stability",
-    claim=CLAIM,
-    title="Spectral Normalization Stability",
-    version=1,
-)
+@track(1, "spectral-stability", claim=CLAIM, title="Spectral Normalization Stability", version=1)
 class SpectralStability:
     """Two trained arms per seed and two planted loops."""
 
@@ -69,7 +63,7 @@ class SpectralStability:
         trained = [Trial(arm, seed, budget) for seed in seeds for arm in (WITH, WITHOUT)]
         return [*trained, *(Trial(arm, seeds[0], budget) for arm in PLANTED)]
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> LoopTraining:
         """Bounds before and after training, settling, and test accuracy."""
         from assay.learning import train
         from assay.models import LoopedMLP
@@ -81,7 +75,7 @@ class SpectralStability:
         model = LoopedMLP(64, HIDDEN, 10, spectral_norm=trial.arm == WITH, seed=trial.seed)
         if trial.arm in PLANTED:
             _plant(model, PLANTED[trial.arm])
-            return LoopTraining(after=_bounds(model, x, trial.seed)).stored()
+            return LoopTraining(after=_bounds(model, x, trial.seed))
         before = _bounds(model, x, trial.seed)
         rule = EqProp(beta=BETA, sweeps=SWEEPS, on_divergence="record")
         result = train(
@@ -90,7 +84,7 @@ class SpectralStability:
         )
         after = _bounds(model, x, trial.seed)
         accuracy = 100 * result.test_accuracy
-        return LoopTraining(before=before, after=after, accuracy=accuracy, diverged=result.diverged).stored()
+        return LoopTraining(before=before, after=after, accuracy=accuracy, diverged=result.diverged)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """Whether the normalised arm is certified within 1 on every seed."""

@@ -6,7 +6,7 @@ estimators relax the same network to rest in float32, as they would in training.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from assay import stats
@@ -49,14 +49,7 @@ class Equivalence(Record):
 CLAIM = "Every estimator of EP gives the gradient of the loss to 2 % of its norm, before training and after."
 
 
-@track(
-    9,
-    "gradient-equivalence",
-    claim=CLAIM,
-    title="Gradient equivalence",
-    kind="deterministic",
-    on_request=True,
-)
+@track(9, "gradient-equivalence", claim=CLAIM, title="Gradient equivalence", kind="deterministic", on_request=True)
 class GradientEquivalence:
     """Five estimators on a layered network, and the asymmetric one on an untied loop."""
 
@@ -68,7 +61,7 @@ class GradientEquivalence:
         controls = [Trial(control.name, seeds[0], budget) for control in self.controls]
         return [*(Trial(ALL, seed, budget) for seed in seeds), *controls]
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Equivalence:
         """The agreement of every estimator on one batch, before and after the network is trained by the first."""
         from torch.optim import Adam
 
@@ -91,7 +84,7 @@ class GradientEquivalence:
                 name: recipe.rest(loop if name == "asymmetric" else layered, rule, *batch)
                 for name, rule in _rules(trial.arm).items()
             })  # fmt: skip
-        return Equivalence(before=found[0], after=found[1]).stored()
+        return Equivalence(before=found[0], after=found[1])
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The largest error of any estimator at any seed."""

@@ -46,13 +46,7 @@ class KernelAgreement(Record):
 CLAIM = "Every kernel matches the NumPy reference to within numerical tolerance, states and gradients."
 
 
-@track(
-    22,
-    "golden-reference",
-    claim=CLAIM,
-    title="Golden Reference Harness",
-    kind="deterministic",
-)
+@track(22, "golden-reference", claim=CLAIM, title="Golden Reference Harness", kind="deterministic")
 class GoldenReference:
     """One audit per kernel and seed; the planted mistakes are kernels too."""
 
@@ -70,11 +64,11 @@ class GoldenReference:
         """Kernels of one seed are asked the same problems, half of them trained networks: made once for all."""
         return f"seed {trial.seed}"
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> KernelAgreement:
         """The audit's comparisons as numbers; a control is a kernel like any other."""
         return self.measure_together([trial])[0]
 
-    def measure_together(self, trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
+    def measure_together(self, trials: Sequence[Trial]) -> list[KernelAgreement]:
         """The same for several kernels at one seed."""
         from assay.audits.equilibrium.kernel_problems import problems
         from assay.audits.equilibrium.kernel_subjects import KERNELS as KNOWN
@@ -84,7 +78,7 @@ class GoldenReference:
         sweeps = (4, 2) if trials[0].budget == "smoke" else SWEEPS
         asked = problems(seed=trials[0].seed, sweeps=sweeps, beta=BETA)
         chosen = [(kernels[trial.arm.removeprefix(CONTROL)], trial.seed) for trial in trials]
-        return [_compared(kernel, seed, sweeps, asked).stored() for kernel, seed in chosen]
+        return [_compared(kernel, seed, sweeps, asked) for kernel, seed in chosen]
 
     def decide(self, outcomes: Outcomes) -> Finding:
         """PASS if no error of any kernel at any seed exceeds what rounding allows."""

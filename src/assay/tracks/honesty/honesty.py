@@ -8,7 +8,7 @@ count faults and twins, not trials: repeating one fault is not another fault.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from assay import stats
 from assay.protocols import Budget, ControlArm, Outcomes, Trial, known_bad, known_good
@@ -33,14 +33,7 @@ class Told(Record):
     accepted: bool
 
 
-@track(
-    0,
-    "honesty",
-    claim=CLAIM,
-    title="The framework tells truth from error",
-    kind="deterministic",
-    timeout=300.0,
-)
+@track(0, "honesty", claim=CLAIM, title="The framework tells truth from error", kind="deterministic", timeout=300.0)
 class Honesty:
     """Every planted pair, once per seed."""
 
@@ -53,7 +46,7 @@ class Honesty:
         """One trial per fault, per twin and per seed."""
         return [Trial(arm=arm, seed=seed, budget=budget) for seed in seeds for arm in self.arms]
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Told:
         """The library's judgement of one planted subject."""
         side, _, name = trial.arm.partition(": ")
         planted = next(candidate for candidate in PLANTED if candidate.name == name)
@@ -66,7 +59,7 @@ class Honesty:
             habit_accepts=judgement.habit_accepts,
             told=told,
             accepted=told is not (side == FAULT),
-        ).stored()
+        )
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether the library accepts the planted subject at every seed; a fault is rejected for the right reason."""

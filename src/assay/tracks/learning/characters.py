@@ -7,7 +7,7 @@ last tenth, which neither arm trains on. Floors: the frequencies of single chara
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +18,7 @@ from assay.registry import track
 from assay.results import Finding, Reference
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 if TYPE_CHECKING:
     from assay.tasks import ArrayTask
@@ -42,13 +42,7 @@ class Text(Record):
 CLAIM = "EP models characters as well as backprop on the same network: bits per character within 0.05."
 
 
-@track(
-    37,
-    "characters",
-    claim=CLAIM,
-    title="Character language model",
-    on_request=True,
-)
+@track(37, "characters", claim=CLAIM, title="Character language model", on_request=True)
 class Characters:
     """One network of eight characters of context under both rules."""
 
@@ -57,7 +51,7 @@ class Characters:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Text:
         """Bits per character of the trained network on the end of the text."""
         import math
 
@@ -74,7 +68,7 @@ class Characters:
                               order=10_000 if trial.arm == TWIN else 0)
         single, pairs = _counted(task)
         return Text(bits=result.test_loss / math.log(2), single=single, pairs=pairs,
-                    accuracy=100 * result.test_accuracy).stored()  # fmt: skip
+                    accuracy=100 * result.test_accuracy)  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """The difference in bits, seed by seed."""
@@ -89,8 +83,7 @@ class Characters:
             return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.bits)
         floor, pair = fmean(r.single for r in pairs.first), fmean(r.pairs for r in pairs.first)
-        values = {arm: [r.bits for r in recorded(outcomes, arm, Text).values()]
-                  for arm in (EQPROP, BACKPROP, TWIN, FROZEN)}  # fmt: skip
+        values = values_by_arm(outcomes, (EQPROP, BACKPROP, TWIN, FROZEN), Text, lambda record: record.bits)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

@@ -8,7 +8,7 @@ accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from assay.registry import track
 from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, recorded, values_by_arm
 
 EQPROP, BACKPROP = "eqprop", "backprop"
 TWIN, STATES, FROZEN = "control: backprop in another order", "control: difference of states", "control: frozen body"
@@ -43,13 +43,7 @@ CLAIM = (
 )
 
 
-@track(
-    23,
-    "depth",
-    claim=CLAIM,
-    title="Depth",
-    on_request=True,
-)
+@track(23, "depth", claim=CLAIM, title="Depth", on_request=True)
 class Depth:
     """A tanh network of sixteen hidden layers under both rules."""
 
@@ -60,7 +54,7 @@ class Depth:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Deep:
         """Accuracy, and the cosine of the deepest credit before and after."""
         import torch
 
@@ -88,7 +82,7 @@ class Depth:
         return Deep(
             accuracy=100 * result.test_accuracy, loss=result.final_loss, before=before,
             after=_first_cosine(model, rule, *batch) if settles else None,
-        ).stored()  # fmt: skip
+        )  # fmt: skip
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """Not worse than backprop, and by the true gradient down to the first layer."""
@@ -110,8 +104,7 @@ class Depth:
         ours, theirs = pairs.of(lambda record: record.accuracy)
         before, after = [r.before or 0.0 for r in pairs.first], [r.after or 0.0 for r in pairs.first]
         lost = [r.before or 0.0 for r in recorded(outcomes, STATES, Deep).values()]
-        values = {arm: [r.accuracy for r in recorded(outcomes, arm, Deep).values()]
-                  for arm in (EQPROP, BACKPROP, TWIN, FROZEN, STATES)}  # fmt: skip
+        values = values_by_arm(outcomes, (EQPROP, BACKPROP, TWIN, FROZEN, STATES), Deep, lambda record: record.accuracy)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

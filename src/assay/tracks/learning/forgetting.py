@@ -6,7 +6,7 @@ forgetting. Both rules see the same data in the same order from the same weights
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from assay.registry import track
 from assay.results import Finding
 from assay.stats import Decision
 from assay.tracks.shared import findings, recipe
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Record, paired, values_by_arm
 
 EQPROP, BACKPROP = "eqprop", "backprop"
 TOGETHER, NEVER = "control: both halves at once", "control: the first half never learned"
@@ -39,13 +39,7 @@ CLAIM = (
 )
 
 
-@track(
-    21,
-    "forgetting",
-    claim=CLAIM,
-    title="Forgetting",
-    on_request=True,
-)
+@track(21, "forgetting", claim=CLAIM, title="Forgetting", on_request=True)
 class Forgetting:
     """Two halves of digits, one after the other, under both rules."""
 
@@ -54,7 +48,7 @@ class Forgetting:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, BACKPROP), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Memory:
         """Train on the old half, then on the new; look at both on the test part."""
         from assay.rules import Backprop
         from assay.tasks import digits
@@ -71,7 +65,7 @@ class Forgetting:
             result = recipe.learn(model, new, rule, trial, epochs=EPOCHS, order=1)
         return Memory(
             learned=learned, kept=_among(model, old.test, OLD), new=_among(model, new.test, NEW), loss=result.final_loss
-        ).stored()
+        )
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """How much more of the old EP keeps."""
@@ -87,8 +81,7 @@ class Forgetting:
             return findings.unfinished(CLAIM)
         ours, theirs = pairs.of(lambda record: record.kept)
         before, new = pairs.of(lambda record: record.learned), pairs.of(lambda record: record.new)
-        values = {arm: [r.kept for r in recorded(outcomes, arm, Memory).values()]
-                  for arm in (EQPROP, BACKPROP, TOGETHER, NEVER)}  # fmt: skip
+        values = values_by_arm(outcomes, (EQPROP, BACKPROP, TOGETHER, NEVER), Memory, lambda record: record.kept)
         return findings.concluded(
             self.judge(outcomes),
             claim=CLAIM,

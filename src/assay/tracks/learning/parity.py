@@ -19,7 +19,7 @@ from assay.registry import track
 from assay.results import Check, Figure, Finding, Measurement, Reference, Region, Series, Table, Verdict
 from assay.stats import Decision
 from assay.stats.intervals import deviation
-from assay.tracks.shared.records import Record, paired, recorded
+from assay.tracks.shared.records import Answered, Record, paired, recorded
 
 EQPROP, BACKPROP, FLOORS = "eqprop", "backprop", "floors"
 TWIN = "control: backprop in another order"
@@ -40,7 +40,7 @@ CONTROL_SEEDS = 3
 CLAIM = "EqProp reaches the accuracy of backprop on digits (gap within 1 percentage point)."
 
 
-class TunedRate(Record):
+class TunedRate(Answered):
     """The better of the rates an arm tried at one seed, its test accuracy (%) and which items it got right."""
 
     rate: float
@@ -51,10 +51,6 @@ class TunedRate(Record):
     """Validation accuracy (%) at each rate."""
     diverged: str | None = None
     residual: float | None = None
-    correct: str | None = None
-    items: int | None = None
-    test_set: str | None = None
-    test_items: str | None = None
 
 
 class FloorsReached(Record):
@@ -65,12 +61,7 @@ class FloorsReached(Record):
     logistic: float
 
 
-@track(
-    2,
-    "parity",
-    claim=CLAIM,
-    title="EqProp vs Backprop Parity",
-)
+@track(2, "parity", claim=CLAIM, title="EqProp vs Backprop Parity")
 class Parity:
     """Two arms and their floors at every seed; broken learners at the first three."""
 
@@ -89,30 +80,30 @@ class Parity:
         """Seeds trained by backprop go side by side to the same bits; those of a relaxation do not, and go alone."""
         return trial.arm if trial.arm == BACKPROP else None
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> TunedRate | FloorsReached:
         """The best of the learning rates on validation, and its test accuracy."""
         from assay.tasks import digits
 
         if trial.arm == FLOORS:
             floors = digits(seed=trial.seed).floors().as_record()
-            return FloorsReached(**{name: 100 * floors[name] for name in FloorsReached.model_fields}).stored()
+            return FloorsReached(**{name: 100 * floors[name] for name in FloorsReached.model_fields})
         return self.measure_together([trial])[0]
 
-    def measure_together(self, trials: Sequence[Trial]) -> list[Mapping[str, Any]]:
+    def measure_together(self, trials: Sequence[Trial]) -> list[TunedRate]:
         """The same for several seeds of one arm."""
         from assay.tasks import digits
 
         if len(trials) > 1 and self.siblings(trials[0]) is None:
-            return [self.measure(trial) for trial in trials]
+            return [record for trial in trials for record in self.measure_together([trial])]
         tasks = [digits(seed=trial.seed) for trial in trials]
         chosen = trials[0].arm not in (SHUFFLED, FLIPPED) and trials[0].budget != "smoke"
         rates = LEARNING_RATES if chosen else LEARNING_RATES[:1]
         by_rate = [_trained(trials, tasks, rate) for rate in rates]
-        records: list[Mapping[str, Any]] = []
+        records = []
         for tried in zip(*by_rate, strict=True):
             best = max(tried, key=lambda record: (record.validation, -record.rate))
             by_name = {str(record.rate): record.validation for record in tried}
-            records.append(best.model_copy(update={"tried": by_name}).stored())
+            records.append(best.model_copy(update={"tried": by_name}))
         return records
 
     def decide(self, outcomes: Outcomes) -> Finding:

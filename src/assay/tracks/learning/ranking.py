@@ -8,7 +8,7 @@ without dividing by a nudge. The claim is the strong one: EP is better than each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,13 +43,7 @@ CLAIM = (
 )
 
 
-@track(
-    53,
-    "ranking",
-    claim=CLAIM,
-    title="Rules without backprop, ranked",
-    on_request=True,
-)
+@track(53, "ranking", claim=CLAIM, title="Rules without backprop, ranked", on_request=True)
 class Ranking:
     """Five rules, one network, one recipe."""
 
@@ -58,7 +52,7 @@ class Ranking:
     def trials(self, budget: Budget, seeds: Sequence[int]) -> Iterable[Trial]:
         return findings.arms_and_controls((EQPROP, *OTHERS), self.controls, budget, seeds)
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Ranked:
         """One training by the rule of the arm."""
         import torch
 
@@ -81,7 +75,7 @@ class Ranking:
                 parameter.requires_grad_(False)
         epochs = 2 * EPOCHS if trial.arm == ABOVE else EPOCHS
         result = recipe.learn(model, task, rule, trial, epochs=epochs, **more)
-        return Ranked(accuracy=100 * result.test_accuracy, loss=result.final_loss).stored()
+        return Ranked(accuracy=100 * result.test_accuracy, loss=result.final_loss)
 
     def judge(self, outcomes: Outcomes) -> Decision:
         """EP against each of the others; every one must be beaten."""

@@ -14,7 +14,7 @@ found out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from statistics import fmean
@@ -57,12 +57,7 @@ ROWS = 8
 CLAIM = "Equilibrium Transformer can solve sequence manipulation tasks (Reversal), trained by true EP."
 
 
-@track(
-    14,
-    "transformer",
-    claim=CLAIM,
-    title="Transformer EqProp",
-)
+@track(14, "transformer", claim=CLAIM, title="Transformer EqProp")
 class Transformer:
     """Reversal at every seed; mirror sums beyond the quick budget; controls of both criteria."""
 
@@ -81,7 +76,7 @@ class Transformer:
             *(Trial(arm, seeds[0], budget) for control in self.controls for arm in control.arms),
         ]
 
-    def measure(self, trial: Trial) -> Mapping[str, Any]:
+    def measure(self, trial: Trial) -> Sequences:
         """Accuracy on fresh sequences, and the agreement of the gradient before training and after."""
         from assay import tasks
         from assay.audits.equilibrium.through_time import through_time
@@ -124,7 +119,7 @@ class Transformer:
             graph=Unrolled(**asdict(graph if trial.budget == "smoke" else graph.also(look()))),
             diverged=result.diverged,
             loss=result.final_loss,
-        ).stored()
+        )
 
     def judge(self, outcomes: Outcomes) -> Check:
         """Whether every seed of the reversal succeeds by both criteria."""

@@ -8,16 +8,20 @@ from assay import stats
 from assay.protocols import Outcomes
 from assay.stats import Decision
 from assay.tracks.shared import recipe
-from assay.tracks.shared.records import Record, paired
+from assay.tracks.shared.records import Answered, paired
 
 
-class Learned(Record):
-    """One training on a classification task; ``rest`` is None for rules that do not relax."""
+class Learned(Answered):
+    """One training on a classification task; ``rest`` is None for rules that do not relax.
+
+    ``residual`` is the largest of all steps, for claims that ask it.
+    """
 
     accuracy: float
     loss: float
     history: tuple[float, ...] = ()
     rest: recipe.Rest | None = None
+    residual: float | None = None
 
 
 def gap(
@@ -30,6 +34,8 @@ def gap(
     guards: Sequence[Decision] = ()
     if pairs.seeds:
         guards = (stats.above_chance({ours: a, theirs: b}, items=items, chance=1 / classes, scale=100.0),)
+    several = len(pairs.seeds) >= 2
+    answers = stats.recorded_answers(outcomes.arm(ours), outcomes.arm(theirs)) if several else None
     compare = stats.parity if kind == "parity" else stats.non_inferior
-    return compare(a, b, margin=margin, items=items, scale=100.0, guards=guards, unit="pp", seeds=pairs.seeds,
-                   name=name)
+    return compare(a, b, margin=margin, items=items, answers=answers, scale=100.0, guards=guards, unit="pp",
+                   seeds=pairs.seeds, name=name)

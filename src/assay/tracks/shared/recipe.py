@@ -77,7 +77,7 @@ def rest(model: nn.Module, rule: Any, x: Tensor, y: Tensor) -> Rest:
     truth, found = true_gradient(model, x, y), estimate(rule, model, x, y)
     return Rest(
         residual=found.residual if found.residual is not None else 0.0,
-        cosine=whole_cosine(found.gradients, truth) or 0.0,
+        cosine=whole_cosine(found.gradients, truth) or 0.0,  # None of a gradient that is 0: it points nowhere
         error=whole_error(found.gradients, truth),
         trusted=truth.trusted,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from assay.frozen import Frozen
 from assay.protocols import Outcomes
@@ -13,9 +13,14 @@ from assay.protocols import Outcomes
 class Record(Frozen):
     """Base of the records of a claim; unknown and missing fields are refused when it is read."""
 
-    def stored(self) -> dict[str, Any]:
-        """The record as the JSON object a cell keeps."""
-        return self.model_dump(mode="json")
+
+class Answered(Record):
+    """Which test items a training got right (``assay.learning.answers.answered``), so that items are a sample too."""
+
+    correct: str | None = None
+    items: int | None = None
+    test_set: str | None = None
+    test_items: str | None = None
 
 
 R = TypeVar("R", bound=Record)
@@ -24,6 +29,13 @@ R = TypeVar("R", bound=Record)
 def recorded(outcomes: Outcomes, arm: str, kind: type[R]) -> dict[int, R]:
     """The records of an arm by seed, in order of seed."""
     return {seed: kind.model_validate(found) for seed, found in sorted(outcomes.arm(arm).items())}
+
+
+def values_by_arm(
+    outcomes: Outcomes, arms: Iterable[str], kind: type[R], value: Callable[[R], float]
+) -> dict[str, list[float]]:
+    """One number of every record, by arm and in order of seed; what a picture of all arms shows."""
+    return {arm: [value(record) for record in recorded(outcomes, arm, kind).values()] for arm in arms}
 
 
 @dataclass(frozen=True)
@@ -42,5 +54,5 @@ class Pairs(Generic[R]):
 def paired(outcomes: Outcomes, first: str, second: str, kind: type[R]) -> Pairs[R]:
     """The records of two arms at the seeds that both finished."""
     a, b = recorded(outcomes, first, kind), recorded(outcomes, second, kind)
-    seeds = tuple(seed for seed in a if seed in b)
+    seeds = tuple(seed for seed in a if seed in b)  # in one order for both: the numbers are compared place by place
     return Pairs(seeds, tuple(a[seed] for seed in seeds), tuple(b[seed] for seed in seeds))

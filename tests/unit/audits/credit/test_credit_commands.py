@@ -19,7 +19,7 @@ from assay.results import Verdict
 from assay.studies.reproduce import experiment
 from assay.studies.reproduce.cifar import augmented, load, normalised
 from assay.studies.reproduce.compare import by_arm, compare, compare_all
-from assay.studies.reproduce.methods import PenalisedBackprop, Setting, packed, train, train_cell
+from assay.studies.reproduce.methods import PenalisedBackprop, ProtocolTrial, packed, train, train_cell
 from assay.studies.reproduce.page import read_records, render
 from assay.studies.reproduce.published import PublishedNumber
 from assay.studies.reproduce.table import arm_of, chosen, missing
@@ -49,7 +49,7 @@ def test_augmentation_only_shifts_and_mirrors(tiny_cifar: Path) -> None:
 def test_a_run_is_the_same_twice_and_carries_its_diagnostics(tiny_cifar: Path, tmp_path: Path) -> None:
     payload = {"method": "dfa", "seed": 1, "epochs": 1, "data": str(tiny_cifar), "artifacts": str(tmp_path / "weights")}
     one = train_cell(payload)
-    again = train(Setting(method="dfa", seed=1, epochs=1), load(str(tiny_cifar)))
+    again = train(ProtocolTrial(method="dfa", seed=1, epochs=1), load(str(tiny_cifar)))
     assert one["correct"] == again["correct"] and one["train_loss"] == again["train_loss"]
     assert len(one["diagnostics"]["cosine"]) == 5 and json.dumps(one)
     assert {path.name for path in (tmp_path / "weights").iterdir()} == {
@@ -63,7 +63,7 @@ def test_every_architecture_trains_by_every_method(
 ) -> None:
     data = load(str(tiny_cifar))
     for method, level in (("dfa", "block"), ("bp", "block"), ("fa", "layer")):
-        record = train(Setting(method=method, level=level, arch=arch, epochs=1), data)
+        record = train(ProtocolTrial(method=method, level=level, arch=arch, epochs=1), data)
         assert np.isfinite(record["train_loss"]).all()
         # One diagnosis per architecture: it takes ten times as long as the training.
         monkeypatch.setattr("assay.studies.reproduce.methods.diagnose", lambda *_, **__: {})

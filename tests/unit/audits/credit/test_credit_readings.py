@@ -20,7 +20,7 @@ from assay.rules.feedback.rule import FeedbackAlignment
 from assay.studies.reproduce import frozen_page
 from assay.studies.reproduce.cifar import load
 from assay.studies.reproduce.frozen_runs import VitBaseline, screening, train_vit
-from assay.studies.reproduce.methods import Setting, train
+from assay.studies.reproduce.methods import ProtocolTrial, train
 from assay.studies.reproduce.published import PublishedNumber
 from assay.studies.reproduce.reading_runs import ReadingRun, backward, draw_feedback, make_model, train_reading
 from assay.studies.reproduce.readings import CHOICES, OTHER, Reading, design, from_levels, levels_of, parse_reading
@@ -243,7 +243,7 @@ def test_a_vit_baseline_trains_its_embedding_as_it_says_and_never_its_blocks(
 
 
 def test_a_model_without_blocks_is_the_shallow_baseline(tiny_cifar: Path) -> None:
-    record = train(Setting(method="bp", arch="resmlp-shallow", epochs=1), load(str(tiny_cifar)))
+    record = train(ProtocolTrial(method="bp", arch="resmlp-shallow", epochs=1), load(str(tiny_cifar)))
     assert record["diagnostics"] is None and record["arm"] == "resmlp-shallow-bp-1ep"
 
 

@@ -142,6 +142,43 @@ def experts_mixed(m: Any, x: Tensor) -> Tensor:
     return torch.bmm(x[:, None], (share * m.w).sum(1))[:, 0]
 
 
+def with_prefix(m: Any, x: Tensor) -> Tensor:
+    """Attention written by hand to the data and to rows that are learned: keys and values are joined first."""
+    h = x.view(-1, 2, 4)
+    keys, values = (torch.cat([rows.expand(len(x), -1, -1), h], 1) for rows in (m.k, m.v))
+    return (torch.softmax(h @ keys.transpose(1, 2), -1) @ values).flatten(1)
+
+
+def after_a_class_token(m: Any, x: Tensor) -> Tensor:
+    return m.n(torch.cat([m.p.expand(len(x), -1, -1), x.view(-1, 2, 4)], 1))[:, 1:].flatten(1)
+
+
+def without_query(m: Any, x: Tensor) -> Tensor:
+    h = x.view(-1, 2, 4)
+    return (torch.softmax(h @ m.k(h).transpose(1, 2), -1) @ m.v(h)).flatten(1)
+
+
+def hooked(change: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """The identity, whose gradient a hook changes."""
+    def run(m: Any, x: Tensor) -> Tensor:
+        h = 1.0 * x
+        h.register_hook(lambda error: change(m, error))
+        return h
+
+    return run
+
+
+def warped(m: Any, x: Tensor) -> Tensor:
+    """A spatial transformer: where to look is computed, and enters no product."""
+    h = x.view(-1, 2, 2, 2)
+    grid = F.affine_grid(m.l(x).view(-1, 2, 3), list(h.shape), align_corners=False)
+    return F.grid_sample(h, grid, align_corners=False).flatten(1)
+
+
+def experts_by_einsum(m: Any, x: Tensor) -> Tensor:
+    return torch.einsum("bi,boi->bo", x, torch.einsum("bk,koi->boi", torch.softmax(m.r(x), -1), m.w))
+
+
 REACHED: dict[str, Callable[[], nn.Module]] = {
     "addmm by name": lambda: Layer(lambda m, x: torch.addmm(input=m.b, mat1=x, mat2=m.w), w=(8, 8), b=(8,)),
     "mm by name": lambda: Layer(lambda m, x: torch.mm(x, mat2=m.w), w=(8, 8)),
@@ -179,6 +216,19 @@ GAINS: dict[str, Callable[[], nn.Module]] = {
     "scales side by side": lambda: Layer(
         lambda m, x: torch.cat([x[:, :4] * m.a, x[:, 4:].flip(1) * m.b], 1)[:, :8], a=(4,), b=(4,)),
     "a learned slope": lambda: Layer(lambda m, x: torch.where(x > 0, x, m.a * x), a=()),
+    "a class token before a norm": lambda: Layer(after_a_class_token, p=(1, 1, 4), n=nn.LayerNorm(4)),
+    "a crossing of the data with its sum": lambda: Layer(lambda m, x: x + x * (x @ m.w)[:, None], w=(8,)),
+    "scales of channels made of the data": lambda: Layer(
+        lambda m, x: (m.g(x)[:, :, None] * x.view(-1, 2, 4)).flatten(1), g=nn.Linear(8, 2)),
+    "a gate repeated over tokens": lambda: Layer(
+        lambda m, x: (x.view(-1, 2, 4) + m.g(x)[:, None] * m.l(x.view(-1, 2, 4))).flatten(1), g=nn.Linear(8, 4),
+        l=nn.Linear(4, 4)),
+    "scales behind a filter": lambda: Layer(
+        lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * torch.linspace(0, 1, 5), n=8) * m.g, g=(8,)),
+    "scales of complex numbers": lambda: Layer(
+        lambda m, x: torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) * m.w).flatten(1), w=(4,)),
+    "a hook that cuts gradients": lambda: Layer(hooked(lambda m, error: error.clamp(-1, 1)), g=(8,)),
+    "a learned place to look": lambda: Layer(warped, l=nn.Linear(8, 6)),
     "a fixed matrix": lambda: Layer(lambda m, x: x @ m.fixed, fixed=torch.randn(8, 8), g=(8,)),
 }
 """Nothing of theirs is transposed, or nothing that could be learned."""
@@ -193,6 +243,7 @@ NOT_REACHED: dict[str, Callable[[], nn.Module]] = {
     "cdist": lambda: Layer(lambda m, x: torch.cdist(x, m.w), w=(8, 8)),
     "convolution by spectra": lambda: Layer(lambda m, x: torch.fft.irfft(
         torch.fft.rfft(x) * torch.fft.rfft(m.w), n=8), w=(8,)),
+    "a filter of real numbers": lambda: Layer(lambda m, x: torch.fft.irfft(torch.fft.rfft(x) * m.w, n=8), w=(5,)),
     "real numbers read as complex": lambda: Layer(complex_product, w=(4, 4, 2)),
     "two vectors by hand": lambda: Layer(lambda m, x: (x * m.u).sum(-1, keepdim=True) * m.v, u=(8,), v=(8,)),
     "a state space": lambda: Layer(state_space, a=(8, 4), b=(8, 4), c=(8, 4)),
@@ -221,6 +272,13 @@ NOT_REACHED: dict[str, Callable[[], nn.Module]] = {
     "a buffer that is written": Remembers,
     "a scripted function": scripted_product,
     "experts mixed": lambda: Layer(experts_mixed, w=(2, 8, 8), r=nn.Linear(8, 2)),
+    "learned rows beside keys and values": lambda: Layer(with_prefix, k=(1, 3, 4), v=(1, 3, 4)),
+    "experts mixed by einsum": lambda: Layer(experts_by_einsum, w=(3, 8, 8), r=nn.Linear(8, 3)),
+    "a mixture of one expert": lambda: Layer(experts_by_einsum, w=(1, 8, 8), r=nn.Linear(8, 1)),
+    "weights that a network makes of the data": lambda: Layer(
+        lambda m, x: torch.bmm(x[:, None], m.s * m.h(torch.tanh(x)).view(-1, 8, 8))[:, 0], h=nn.Linear(8, 64), s=()),
+    "attention without a query's weight": lambda: Layer(without_query, k=nn.Linear(4, 4), v=nn.Linear(4, 4)),
+    "a hook that multiplies by W": lambda: Layer(hooked(lambda m, error: error @ m.w), w=(8, 8)),
     "weights made by a network": lambda: Layer(lambda m, x: x @ m.h(m.z).view(8, 8), z=(4,), h=nn.Linear(4, 64)),
     "learned keys in fused attention": lambda: Layer(learned_keys, k=(1, 1, 3, 4), v=(1, 1, 3, 4)),
     "bilinear": lambda: Layer(lambda m, x: m.b(x, x), b=nn.Bilinear(8, 8, 8)),

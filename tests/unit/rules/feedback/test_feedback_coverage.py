@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from disguised import GAINS
+from disguised import GAINS, Layer, hooked
 from disguised import NOT_REACHED as DISGUISED
 from disguised import REACHED as REACHED_TOO
 from torch import Tensor, nn
@@ -63,8 +63,11 @@ def test_what_is_called_covered_sends_nothing_through_zero_feedback(name: str, k
 def test_what_transposes_no_weight_is_not_accused(name: str, kind: str) -> None:
     torch.manual_seed(0)
     model = around(GAINS[name]())
-    coverage = FeedbackAlignment(model, kind=kind, seed=1).survey(model, data()[0])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        coverage = FeedbackAlignment(model, kind=kind, seed=1).survey(model, data()[0])
     assert coverage.complete, str(coverage)
+    assert [str(warning.message) for warning in told] == [coverage.notice()] * bool(coverage.constants)
     assert {w.status for w in coverage.weights} <= {"first layer", "feedback", "gain", "additive", "constant"}
 
 
@@ -112,6 +115,37 @@ def test_what_cannot_be_reached_is_never_called_complete(name: str, kind: str) -
         assert gradients(model)["0.weight"].any()
 
 
+def test_an_expert_that_is_given_nothing_is_surveyed() -> None:
+    """Hard routing: where no sample goes there is no place to find samples in, and direct feedback says so."""
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = torch.zeros_like(x)
+            for number, expert in enumerate(self.experts):
+                mine = x.sum(1).sign() == number - 1
+                out[mine] = expert(x[mine])
+            return out
+
+    model = around(Routed())
+    assert FeedbackAlignment(model).survey(model, data()[0]).complete
+    with pytest.warns(UserWarning, match="plain backprop"):
+        assert "2.experts.1.weight" in FeedbackAlignment(model, kind="dfa").survey(model, data()[0]).missed
+
+
+def test_a_hook_that_cannot_be_asked_is_named() -> None:
+    def stops(module: nn.Module, error: Tensor) -> Tensor:
+        if error.any():
+            raise RuntimeError("only once")
+        return error
+
+    model = around(Layer(hooked(stops), g=(8,)))
+    with pytest.warns(UserWarning, match=r"a hook on a gradient, .* cannot be asked whether it uses a weight"):
+        assert not FeedbackAlignment(model).survey(model, data()[0]).complete
+
+
 def test_training_warns_and_a_comparison_refuses() -> None:
     """``assay.train`` runs the rule, which warns once; benchmark arms set ``refuse_partial``."""
     task = assay.tasks.digits(seed=0)
@@ -148,7 +182,8 @@ def test_a_fixed_matrix_is_named_and_can_be_given_feedback(kind: str) -> None:
     torch.manual_seed(0)
     model, (x, y) = around(GAINS["a fixed matrix"]()), data()
     rule = FeedbackAlignment(model, kind=kind, seed=1)
-    rule.backward(model, x, y)
+    with pytest.warns(UserWarning, match="exactly through what is fixed .* no feedback: 2.fixed"):
+        rule.backward(model, x, y)
     assert rule.coverage.complete and rule.coverage.constants == ("2.fixed",) and not rule.coverage.missed
     assert "feedback on 1 of 2 weights; the error goes exactly through 1 fixed" in str(rule.coverage)
     for key, matrix in rule.matrices.tensors.items():

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.functional import linear as imported_linear
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
@@ -152,6 +152,8 @@ REACHED = {
     "weight norm": lambda: parametrizations.weight_norm(nn.Linear(8, 8)),
     "orthogonal": lambda: parametrizations.orthogonal(nn.Linear(8, 8)),
     "spectral norm": lambda: parametrizations.spectral_norm(nn.Linear(8, 8)),
+    "spectral norm by a hook": lambda: nn.utils.spectral_norm(nn.Linear(8, 8)),
+    "pruned": lambda: prune.l1_unstructured(nn.Linear(8, 8), "weight", 0.3),
 }
 NOT_REACHED = {
     "W + W.t()": lambda: Symmetrised(8, 8),

@@ -165,8 +165,8 @@ def test_control_tasks_report_the_return(here: Any, tmp_path: Path, monkeypatch:
 
 def test_the_place_of_the_data_and_the_role_of_a_cell_are_no_part_of_its_key() -> None:
     work = plan_task("digits", arms(["eqprop"], ["mlp"]), budget="quick", seeds=(42, 43, 44))
-    cells = {item.what + str(item.seed): as_cell(item, data=None) for item in work}
-    moved = {item.what + str(item.seed): as_cell(item, data="/elsewhere") for item in work}
+    cells = {item.name + str(item.seed): as_cell(item, data=None) for item in work}
+    moved = {item.name + str(item.seed): as_cell(item, data="/elsewhere") for item in work}
     assert [c.key for c in cells.values()] == [c.key for c in moved.values()]
     assert cells[f"{REFERENCE}/mlp42"].key == cells["backprop/mlp42"].key
     distinct = {cell.key for name, cell in cells.items() if not name.startswith(REFERENCE)}
@@ -178,7 +178,7 @@ def test_quick_budget_takes_part_of_a_large_task_and_standard_all_of_it() -> Non
     for name in LARGE:
         quick, whole = (plan_task(name, both, budget=b, seeds=(42,)) for b in ("quick", "standard"))
         assert {w.items for w in quick} == {QUICK_ITEMS}
-        assert {w.items for w in whole if w.what == "eqprop/mlp"} == {None}
+        assert {w.items for w in whole if w.name == "eqprop/mlp"} == {None}
         assert quick[0].settings.epochs < whole[0].settings.epochs
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements, translation_of
 from assay.audits.symmetry.representations.actions import Backwards, Permuted, Regular, Scaled
-from assay.audits.symmetry.representations.base import Both, Invariant, Linear, Representation, inner
+from assay.audits.symmetry.representations.base import BASES, Both, Invariant, Linear, Representation, inner
+from assay.audits.symmetry.representations.fields import KINDS, Fields, is_field_type
 from assay.audits.symmetry.representations.images import Image, group_turns, roll_each
 from assay.audits.symmetry.representations.irreps import Irreps
 from assay.audits.symmetry.representations.unitary import Adjoint, LinkVariable, Phase, Site
@@ -106,7 +107,7 @@ def candidates(shape: tuple[int, ...], elements: Elements, group: Group, *, modu
                 for rep in acting[1:]:
                     combined = Both(combined, rep)
                 found.append(combined if view == shape else Reshaped(combined, view))
-    found[1:1] = _declared_irreps(module, shape, moving)
+    found[1:1] = [*_declared_irreps(module, shape, moving), *_declared_fields(module, shape, moving)]
     return found[:MOST]
 
 
@@ -191,7 +192,7 @@ def _on_grid(shape: tuple[int, ...], elements: Elements) -> Iterable[Representat
     sizes = (2 * turns,) if mirror else (turns, 2 * turns)
     images = [(a, b) for a, b in combinations(axes, 2) if shape[a] == shape[b] and b == a + 1 and turns in (1, 2, 4)]
     fibres: list[Representation] = [Regular(a) for a in axes if shape[a] in sizes]
-    fibres += [Linear(axis=a, part="linear") for a in axes if shape[a] == 2]
+    fibres += [Linear(axis=a, part="linear", basis=basis) for basis in ("", *BASES) for a in axes if shape[a] == 2]
     yield from fibres
     for pair in images:
         yield Image(pair, None)
@@ -257,4 +258,22 @@ def _declared_irreps(module: nn.Module | None, shape: tuple[int, ...], moving: l
             formula = getattr(part, name, None)
             if formula is not None and getattr(formula, "dim", None) == shape[-1]:
                 found.setdefault(str(formula), Irreps(formula, -1))
+    return list(found.values())
+
+
+def _declared_fields(module: nn.Module | None, shape: tuple[int, ...], moving: list[str]) -> list[Representation]:
+    """What the types of an escnn module, or of what it wraps, say of channels and picture."""
+    if module is None or not {"grid", "linear"} & set(moving) or len(shape) < 2:
+        return []
+    found: dict[str, Representation] = {}
+    for part in islice(module.modules(), WRAPPED):
+        for name in ("out_type", "in_type"):
+            kind: Any = getattr(part, name, None)
+            if is_field_type(kind) and kind.size == shape[1] and type(kind.fibergroup).__name__ in KINDS:
+                channels = Fields(kind, 1)
+                square = len(shape) > 3 and shape[-1] == shape[-2]
+                on_image = channels.planar and "grid" in moving and square
+                rep: Representation = Both(Image((-2, -1), None), channels) if on_image else channels
+                if channels.parts & set(moving):
+                    found.setdefault(repr(rep), rep)
     return list(found.values())

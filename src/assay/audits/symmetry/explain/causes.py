@@ -8,12 +8,16 @@ import torch
 from torch import nn
 
 from assay.audits.symmetry.explain import signatures
-from assay.audits.symmetry.explain.candidates import moving_parts
+from assay.audits.symmetry.explain.candidates import Reshaped, moving_parts
 from assay.audits.symmetry.explain.signatures import Signature
 from assay.audits.symmetry.facts import Facts
 from assay.audits.symmetry.locate.localise import EventFit, Location
 from assay.audits.symmetry.locate.probing import Fits
-from assay.audits.symmetry.representations.base import Invariant
+from assay.audits.symmetry.representations.actions import Backwards, Permuted, Scaled
+from assay.audits.symmetry.representations.base import Invariant, Representation
+from assay.audits.symmetry.representations.images import Image
+from assay.audits.symmetry.representations.unitary import Phase
+from assay.audits.symmetry.spec import atoms
 
 NONLINEAR = (
     nn.ReLU,
@@ -80,9 +84,31 @@ def module_cause(facts: Facts, location: Location | None) -> Signature | None:
             f"{type(module).__name__} with stride {module.stride} does not commute with the group at this size",
             "use stride 1 with blur pooling, or sizes the stride divides; shifts hold for multiples of the stride only",
         )
+    if isinstance(module, nn.RNNBase) and _moves_entries(location, moving):
+        return signatures.RECURRENT
+    if isinstance(module, CONVOLUTIONS) and "time" in moving:
+        return signatures.ONE_WAY
     if isinstance(module, nn.Linear):
         return _linear(module, location, moving)
     return None
+
+
+def _moves_entries(location: Location, moving: set[str]) -> bool:
+    """Whether what goes into the guilty module has entries that change places: along time, in a list or a signal."""
+    before = _entered(location)
+    rep = None if before is None else before.representation
+    kinds = (Permuted, Backwards, Image)
+    return rep is not None and bool(rep.parts & moving) and any(isinstance(one, kinds) for one in _atoms(rep))
+
+
+def _entered(location: Location) -> EventFit | None:
+    """What goes into the guilty module, and how it transforms."""
+    name = location.first.event.module if location.first is not None else ""
+    return next((p for p in location.places if p.event.kind == "enter" and p.event.module == name), None)
+
+
+def _atoms(rep: Representation) -> list[Representation]:
+    return atoms(rep.rep if isinstance(rep, Reshaped) else rep)
 
 
 SWAPPED = {
@@ -167,33 +193,39 @@ def _convolution(module: nn.Module, moving: set[str]) -> Signature:
 
 
 def _linear(module: nn.Linear, location: Location, moving: set[str]) -> Signature | None:
-    name = location.first.event.module if location.first is not None else ""
-    before: EventFit | None = next(
-        (p for p in location.places if p.event.kind == "enter" and p.event.module == name), None
-    )
-    rep = before.representation if before is not None else None
-    if rep is None or isinstance(rep, Invariant):
+    before = _entered(location)
+    rep = None if before is None else before.representation
+    if before is None or rep is None or isinstance(rep, Invariant):
         return None
-    shape = before.event.tensors[0][1].shape if before is not None and before.event.tensors else torch.Size()
-    if (
-        len(shape) > 0
-        and (len(shape) - 1) not in rep.axes(len(shape))
-        and module.bias is not None
-        and "linear" in moving
-    ):
-        return Signature(
-            "Bias on vectors",
-            "a bias adds the same numbers to every component whatever the orientation: a fixed direction",
-            "set bias=False on layers that act on vectors",
-        )
-    if moving & {"linear"}:
-        return Signature(
-            "Linear layer across components",
-            "a weight matrix mixes components of a vector: only multiples of the identity commute with rotations",
-            "let it act on the channel axis, not on the components",
-        )
-    return Signature(
-        "Linear layer across places",
-        "a weight per place: the entries that the group moves about get different weights",
-        "share the weights over places, or aggregate (sum, mean, max) first",
-    )
+    shape = before.event.tensors[0][1].shape if before.event.tensors else torch.Size()
+    acting = rep.parts & moving
+    if all(isinstance(atom, (Scaled, Phase)) for atom in _atoms(rep)):
+        return None if module.bias is None else _BIAS  # a matrix commutes with factors, a bias does not
+    if "linear" in acting:
+        along = (len(shape) - 1) in rep.axes(len(shape))
+        if not along and len(shape) > 0:
+            return _BIAS_ON_VECTORS if module.bias is not None else None
+        return _ACROSS_COMPONENTS
+    return _ACROSS_PLACES if acting else None
+
+
+_BIAS = Signature(
+    "Bias",
+    "a bias adds the same numbers whatever the factor that the group multiplies the input by",
+    "set bias=False on layers that act on what changes by a factor",
+)
+_BIAS_ON_VECTORS = Signature(
+    "Bias on vectors",
+    "a bias adds the same numbers to every component whatever the orientation: a fixed direction",
+    "set bias=False on layers that act on vectors",
+)
+_ACROSS_COMPONENTS = Signature(
+    "Linear layer across components",
+    "a weight matrix mixes components of a vector: only multiples of the identity commute with rotations",
+    "let it act on the channel axis, not on the components",
+)
+_ACROSS_PLACES = Signature(
+    "Linear layer across places",
+    "a weight per place: the entries that the group moves about get different weights",
+    "share the weights over places, or aggregate (sum, mean, max) first",
+)

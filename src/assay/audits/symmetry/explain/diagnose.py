@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable
@@ -35,6 +36,7 @@ def issues(facts: Facts) -> list[Issue]:
     rules: tuple[Callable[[Facts], Iterable[Issue]], ...] = (
         _wrong_test,
         _stochastic,
+        _remembers,
         _coupled,
         _shapes,
         _jumps,
@@ -136,6 +138,11 @@ def _stochastic(facts: Facts) -> Iterable[Issue]:
         yield _issue(facts, signatures.STOCHASTIC, where, "medium", gap=facts.guards.stochastic)
 
 
+def _remembers(facts: Facts) -> Iterable[Issue]:
+    if facts.guards.remembers:
+        yield _issue(facts, signatures.REMEMBERS, "the model", "medium", gap=facts.guards.remembers)
+
+
 def _coupled(facts: Facts) -> Iterable[Issue]:
     if facts.guards.coupling is not None and facts.guards.coupling.coupled:
         where = _first_module(facts, nn.modules.batchnorm._BatchNorm)
@@ -184,13 +191,22 @@ def _signature(facts: Facts, generator: str, location: Location | None) -> Signa
     if by_module is not None:
         return by_module
     otherwise = signatures.EDGE_ORDER if generator == f"permutation of {EDGES}" else signatures.UNKNOWN
-    return fitted_cause(facts, generator, location) or otherwise
+    found = fitted_cause(facts, generator, location) or otherwise
+    worst = max((test.judgement.worst for test in facts.tests if test.generator == generator), default=1.0)
+    if found is signatures.UNKNOWN and worst < signatures.TABLE:
+        return dataclasses.replace(found, cause=found.cause + signatures.ROUNDED)
+    return found
 
 
 def _share(facts: Facts, generator: str) -> str:
     """How much of the error the first module owns, if it is not the only one."""
     peeled = facts.places.peeled.get(generator, [])
-    return f"; it owns {peeled[0].share:.0%} of the error, see below for the rest" if len(peeled) > 1 else ""
+    return f"; it owns {_part(peeled[0].share)} of the error, see below for the rest" if len(peeled) > 1 else ""
+
+
+def _part(share: float) -> str:
+    """A share in words; mending one of two errors that cancel makes the rest larger, so a share may be below 0."""
+    return "none" if share < 0 else "all" if share > 1 else f"{share:.0%}"
 
 
 def _rarity(facts: Facts, generator: str) -> str:
@@ -208,7 +224,7 @@ def _further(facts: Facts, generator: str) -> Iterable[Issue]:
     """Modules that break behind the first one, found by mending those before them."""
     peeled = facts.places.peeled.get(generator, [])
     for before, one in itertools.pairwise(peeled):
-        words = {"first": before.module or "the model's own code", "generator": generator, "share": one.share}
+        words = {"first": before.module or "the model's own code", "generator": generator, "share": _part(one.share)}
         yield _issue(facts, signatures.FURTHER, one.where, "high", **words)
 
 

@@ -23,8 +23,8 @@ PADDING = Signature(
 DISCONTINUOUS = Signature(
     "The output is discontinuous",
     "at the same input {output} jumps by {jump:.2g} of its spread between two precisions, more than rounding: it is "
-    "discontinuous there (a sign, a sort, an argmax, an eigenvector whose sign nobody fixed), and what a jump hangs on "
-    "does not follow the transformation",
+    "discontinuous there (a sign, a sort, an argmax, a hard cutoff, an eigenvector whose sign nobody fixed), and what "
+    "it hangs on does not follow the transformation",
     "make the choice by a rule that follows the group (fix the sign by an invariant, break ties by value), or use "
     "features without a choice (projectors instead of eigenvectors)",
 )
@@ -61,6 +61,16 @@ INDEX = Signature(
     "order-dependent operation, a cap on neighbours)",
     "aggregate with sum, mean or max, drop what depends on the index, break ties by value",
 )
+RECURRENT = Signature(
+    "A recurrent layer reads entries in order",
+    "its state depends on the order in which entries come, and the group changes their order",
+    "sum, average or attend over entries, or sort them by a quantity the group leaves alone before the layer",
+)
+ONE_WAY = Signature(
+    "Kernel is not symmetric in time",
+    "the kernel of a convolution reads the past otherwise than the future",
+    "add the layer's output for the reversed signal, reversed, or make the kernel even (or odd) in time",
+)
 EDGE_ORDER = Signature(
     "The order of edges enters",
     "the answer depends on the order in which edges are listed: an assignment that keeps the last of several edges "
@@ -85,6 +95,12 @@ UNKNOWN = Signature(
     "pattern fits",
     "review this module against the constraint f(gx) = rho f(x)",
 )
+ROUNDED = (
+    ". An error this small that float64 does not remove is often a table or a constant rounded to float32 (angles, "
+    "harmonics): compute it in float64 before it is rounded, or declare a budget"
+)
+"""Said of errors below TABLE whose cause is unknown."""
+TABLE = 1e-5
 SIZE_PARITY = Signature(
     "Breaks at one parity of the image size",
     "a stride or pooling window does not tile images of {parity} size symmetrically",
@@ -145,6 +161,12 @@ STOCHASTIC = Signature(
     "give forward a `generator` argument (it gets the same seeded one at every call), or switch the noise off in "
     "evaluation mode",
 )
+REMEMBERS = Signature(
+    "The model keeps state between calls",
+    "after another call the same input gives an output that differs by {gap:.2g}: f(x) and f(gx) are then values of "
+    "two functions",
+    "reset what forward keeps (a recurrent state, a cache) at the start of a call, or hand it in as an input",
+)
 COUPLED = Signature(
     "Rows of a batch depend on each other",
     "a row of the output changes with other rows: statistics over the batch, or a softmax or sum over axis 0",
@@ -179,7 +201,7 @@ MAYBE_WRONG_TEST = Signature(
 )
 FURTHER = Signature(
     "Another module breaks it too",
-    "with {first} mended, {generator} still breaks here: {share:.0%} of the error is its own",
+    "with {first} mended, {generator} still breaks here: {share} of the error is its own",
     "mend it too: it is hidden behind the first one",
 )
 AT_ELEMENT = Signature(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +31,9 @@ from assay.seeding import torch_generator
 CLOSE = 0.01
 """A candidate that is off by less than this is the representation, broken a little: inner products, in which small
 errors drown, may then not overrule it."""
+MARGINAL, CONSTANT = 10.0, 1e-3
+"""A place off by no more than this many rounding bounds, and by less than this share of what comes behind it, holds a
+constant in low precision (the basis of a steerable layer): it is not what breaks the output."""
 WEIGHED = 6
 """Candidates weighed in full: those that come nearest at one element and one input."""
 VARIANTS = 4
@@ -52,6 +55,8 @@ class EventFit:
     """Inner products were taken after centring (translations): a constant that should not be there passes too."""
     added: bool = False
     """Under ``representation`` the error is the same for every input: a constant was added that does not follow."""
+    index: int = 0
+    """Which tensor of the event this is about: the worst."""
 
     @property
     def consistent(self) -> bool:
@@ -83,7 +88,7 @@ class Location:
     first_unexpected: EventFit | None
     elements: Elements
     here: Traced
-    there: list[Traced]
+    there: Sequence[Traced]
     group: Group
     """The group with the sizes of the case that was traced."""
 
@@ -108,9 +113,9 @@ class Location:
 class Traced:
     """Passes in both precisions at one input or transformed input, every tensor [inputs, ...]."""
 
-    high: list[Event]
-    low: dict[tuple[str, str, int], Event]
-    passes: list[Pass]
+    high: Sequence[Event]
+    low: Mapping[tuple[str, str, int], Event]
+    passes: Sequence[Pass]
 
 
 def locate(subject: Subject, generator: str, case: int, *, rows: list[int], elements: Elements) -> Location:
@@ -129,7 +134,7 @@ def locate(subject: Subject, generator: str, case: int, *, rows: list[int], elem
     every = there
     picture = False
     for position, event in enumerate(here.high):
-        if not picture and any(not place.consistent for place in places):
+        if not picture and any(not place.consistent and place.excess > MARGINAL for place in places):
             # Behind the first guilty module the profile is a picture: one element draws it.
             picture, elements, there = True, elements[0], there[:1]
         others = [traced.high[position] if position < len(traced.high) else None for traced in there]
@@ -148,10 +153,16 @@ def locate(subject: Subject, generator: str, case: int, *, rows: list[int], elem
         if place is not None:
             places.append(place)
             known[same] = place
-    first = next((place for place in places if not place.consistent), None)
+    first = _first([place for place in places if not place.consistent])
     first = first or next((place for place in places if not place.fits), None)
     unexpected = next((place for place in places if not place.fits or _unusual(place.representation)), None)
     return Location(generator, tuple(places), first, unexpected, whole, here, every, group)
+
+
+def _first(broken: list[EventFit]) -> EventFit | None:
+    """The first that is not a constant in low precision before something a thousand times as large."""
+    worst = max((place.relative for place in broken), default=0.0)
+    return next((one for one in broken if one.excess > MARGINAL or one.relative >= CONSTANT * worst), None)
 
 
 def _inputs(subject: Subject, case: int, rows: list[int]) -> list[Leaves]:
@@ -228,7 +239,7 @@ def test_event(
         place = _best(event, here_view, there=moved, low=low, elements=elements, group=group, module=module,
                       picture=picture)
         if worst is None or place.excess > worst.excess:
-            worst = place
+            worst = dataclasses.replace(place, index=index)
     return worst
 
 

@@ -208,7 +208,9 @@ class _Probing:
         """The worst tensor of the guilty place at x and at gx, [inputs, ...]."""
         there = self._passes(self._moved(element))
         events = [_find(run, self.place.event.key) for run in (self._best(self.here), self._best(there))]
-        tensors = [None if e is None or not e.tensors else by_input(e.tensors[0][1], self.batch) for e in events]
+        index = self.place.index
+        tensors = [None if e is None or len(e.tensors) <= index else by_input(e.tensors[index][1], self.batch)
+                   for e in events]
         if tensors[0] is None or tensors[1] is None or tensors[0].shape != tensors[1].shape:
             return None, None
         return tensors[0], tensors[1]

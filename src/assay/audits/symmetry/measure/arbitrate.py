@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.measure.perturbed import RoundingFloors, suspicious
+from assay.audits.symmetry.measure.perturbed import BROKEN_BAND, JUMP, RoundingFloors, suspicious
 from assay.audits.symmetry.measure.rounding import carried_rounding, error_norms, rounding_there
 from assay.audits.symmetry.measure.statistics import count_needed
 from assay.audits.symmetry.subject import Subject
@@ -116,13 +116,20 @@ class _Caps:
         self._subject, self._spreads, self._floors = subject, spreads, floors
 
     def cut(self, index: int, bound: Tensor, numbers: Tensor) -> tuple[Tensor, float]:
-        """The bound [elements, rows] and the largest jump that was taken out of it."""
+        """The bound [elements, rows] and the largest jump: taken out of it, or what every copy does."""
         if not bool((bound > suspicious(self._subject, self._spreads.get(index, 0.0))).any()):
             return bound, 0.0
-        worst = int(numbers[bound.max(dim=1).values.argmax()])
+        worst, spread = int(numbers[bound.max(dim=1).values.argmax()]), self._spreads.get(index, 0.0)
         limit = self._floors.jump_limit(index, bound, worst).expand_as(bound)
         jumps = bound[bound > limit]
-        return torch.minimum(bound, limit), float(jumps.max()) if jumps.numel() else 0.0
+        jump = float(jumps.max()) if jumps.numel() else 0.0
+        # A step in a coarser dtype inside (autocast) is no jump, though no error is allowed for it.
+        coarse = JUMP * torch.finfo(self._subject.lowest or self._subject.low_dtype).eps * spread
+        moves = float(limit.max()) / (2 * JUMP)
+        if moves > max(BROKEN_BAND * spread, coarse):
+            # The copies themselves jump: every input lies at an edge (a hard cutoff at the distance of a lattice).
+            return torch.minimum(bound, limit), max(jump, moves)
+        return torch.minimum(bound, limit), jump if jump > coarse else 0.0
 
 
 def _screen(

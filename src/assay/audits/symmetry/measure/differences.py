@@ -15,7 +15,11 @@ from torch import Tensor
 from assay.audits.symmetry.measure.gradients import forward_with_grad, inner
 from assay.audits.symmetry.measure.quotients import Quotient, quotient
 from assay.audits.symmetry.measure.tolerance import Label
+from assay.audits.symmetry.representations.actions import Permuted
+from assay.audits.symmetry.representations.base import Representation
+from assay.audits.symmetry.spec import atoms
 from assay.audits.symmetry.subject import Subject
+from assay.probe.copies import refreshed
 from assay.probe.noise import normal
 from assay.probe.subject import Leaves
 from assay.probe.values import exact, exact_spread, is_continuous
@@ -103,7 +107,9 @@ def input_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | str:
     if not used or not sources:
         return "no declared output is differentiable by an input"
     total = torch.stack([inner(cotangents[i], outputs[i].cpu()) for i in used]).sum()
-    gradients = [None if g is None else exact(g) for g in torch.autograd.grad(total, sources, allow_unused=True)]
+    # A model may keep a part of its graph (weights expanded once, as escnn does): it must not be freed.
+    slopes = torch.autograd.grad(total, sources, allow_unused=True, retain_graph=True)
+    gradients = [None if g is None else exact(g) for g in slopes]
 
     def value(moved: Leaves) -> float:
         found = subject.values(moved, "high")
@@ -111,12 +117,19 @@ def input_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | str:
 
     def compare() -> Quotient:
         direction = [normal(exact(x), random) if is_continuous(x) else None for x in leaves]
+        # Absent pairs stay absent: of a matrix that a model makes sparse autograd gives the slopes of the others.
+        pairs_of = zip(direction, leaves, subject.inputs, strict=True)
+        direction = [d * (x != 0) if d is not None and _of_pairs(rep) else d for d, x, rep in pairs_of]
         along = iter(gradients)
         pairs = [(g, d) for d in direction if d is not None for g in [next(along)] if g is not None]
         analytic = sum(float(inner(g, d)) for g, d in pairs)
         return quotient(analytic, _along(value, leaves, direction), _scale(leaves))
 
     return _summary("inputs", _until_decided(compare))
+
+
+def _of_pairs(rep: Representation) -> bool:
+    return any(isinstance(one, Permuted) and len(one.where) > 1 for one in atoms(rep))
 
 
 def parameter_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | str:
@@ -132,7 +145,7 @@ def parameter_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | 
         return "no declared output is differentiable by a parameter"
     cotangents = {i: normal(exact(outputs[i]), random) for i in used}
     total = torch.stack([inner(cotangents[i], outputs[i].cpu()) for i in used]).sum()
-    found = torch.autograd.grad(total, list(weights.values()), allow_unused=True)
+    found = torch.autograd.grad(total, list(weights.values()), allow_unused=True, retain_graph=True)
     gradients = {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(weights.items(), found, strict=True)}
 
     def value_at(names: list[str], direction: dict[str, Tensor]) -> Callable[[float], float]:
@@ -142,6 +155,7 @@ def parameter_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | 
             with torch.no_grad():
                 for name in names:
                     weights[name].add_(direction[name], alpha=step)
+            refreshed(model)
             try:
                 y = subject.values(leaves, "high")
                 return sum(float(inner(cotangents[i], y[i])) for i in used)
@@ -149,6 +163,7 @@ def parameter_differences(subject: Subject, leaves: Leaves) -> DifferenceTest | 
                 with torch.no_grad():
                     for name in names:
                         weights[name].copy_(kept[name])
+                refreshed(model)
 
         return value
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
-from assay.audits.symmetry.measure.perturbed import DRAWS, ESTIMATE_SAFETY, nudge
+from assay.audits.symmetry.measure.arbitrate import PROMISED
+from assay.audits.symmetry.measure.perturbed import BROKEN_BAND, DRAWS, ESTIMATE_SAFETY, nudge
 from assay.audits.symmetry.representations.base import Invariant, Representation
 from assay.audits.symmetry.subject import Subject
 from assay.probe import tree
@@ -42,11 +43,16 @@ class GradientError:
     budget: float | None = None
 
     @property
-    def label(self) -> Literal["EXACT", "APPROXIMATE", "BROKEN"]:
-        """EXACT: rounding of the low precision explains it; APPROXIMATE: it does not, but the budget allows it."""
-        if self.excess <= 1.0:
-            return "EXACT"
-        return "APPROXIMATE" if self.budget is not None and self.relative <= self.budget else "BROKEN"
+    def label(self) -> Literal["EXACT", "APPROXIMATE", "BROKEN", "UNTESTED"]:
+        """EXACT: rounding of the low precision explains it; APPROXIMATE: it does not, but the budget allows it.
+
+        UNTESTED where the two precisions differ by more than any rounding: at a kink or a jump there is no gradient.
+        """
+        if self.excess > 1.0 and self.budget is not None and self.relative <= self.budget:
+            return "APPROXIMATE"
+        if self.relative > BROKEN_BAND and self.relative > BROKEN_BAND * self.excess:
+            return "BROKEN" if self.excess > PROMISED else "UNTESTED"
+        return "EXACT" if self.excess <= 1.0 else "BROKEN"
 
     @property
     def broken(self) -> bool:
@@ -68,8 +74,8 @@ class GradientTest:
 
 @dataclass(frozen=True)
 class _Gradients:
-    inputs: dict[str, Tensor]
-    parameters: dict[str, Tensor]
+    inputs: Mapping[str, Tensor]
+    parameters: Mapping[str, Tensor]
 
 
 def gradient_test(
@@ -209,7 +215,8 @@ def _gradients(
     }
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     sources = [*wanted.values(), *weights.values()]
-    found = torch.autograd.grad(torch.stack(terms).sum(), sources, allow_unused=True)
+    # A model may keep a part of its graph (weights expanded once, as escnn does): it must not be freed.
+    found = torch.autograd.grad(torch.stack(terms).sum(), sources, allow_unused=True, retain_graph=True)
     filled = [exact(torch.zeros_like(x) if g is None else g) for x, g in zip(sources, found, strict=True)]
     return _Gradients(
         dict(zip(wanted, filled[: len(wanted)], strict=True)), dict(zip(weights, filled[len(wanted) :], strict=True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from assay.audits.symmetry.measure.perturbed import ESTIMATE_SAFETY, perturbed
 from assay.audits.symmetry.representations.base import Invariant
 from assay.audits.symmetry.spec import SelfTest, self_test
 from assay.audits.symmetry.subject import Subject
-from assay.probe.containment import told
+from assay.probe.containment import attempt, told
 from assay.probe.rounding import norms
 from assay.probe.subject import Leaves
 from assay.probe.trace import record
@@ -30,7 +31,7 @@ from assay.seeding import torch_generator
 class Sensitivity:
     """For each input the group acts on, the declared outputs that react to it."""
 
-    reacts: dict[str, tuple[str, ...]]
+    reacts: Mapping[str, tuple[str, ...]]
     outputs: tuple[str, ...]
     complete: bool = True
     """Every such input could be changed."""
@@ -99,8 +100,22 @@ def self_test_check(tests: list[SelfTest], group: Group) -> Check:
 def is_stochastic(subject: Subject) -> float:
     """How far two runs on the same input lie apart, 0 if within rounding."""
     first, second = (subject.values(subject.cases[0], "low") for _ in range(2))
+    return _apart(subject, first, second)
+
+
+def remembers(subject: Subject) -> float:
+    """How far runs on the same input lie apart when another input came between them, 0 if within rounding."""
+    leaves = subject.cases[0]
+    first = subject.base(0, "low")
+    other = attempt(lambda: subject.values(jittered(leaves, torch_generator(subject.seed, "between")), "low"))
+    return 0.0 if other.problem else _apart(subject, first, subject.values(leaves, "low"))
+
+
+def _apart(subject: Subject, first: list[Tensor], second: list[Tensor]) -> float:
     worst = 0.0
     for index in subject.tested:
+        if first[index].shape != second[index].shape:
+            return math.inf
         a, gap = first[index], float(torch.nan_to_num(difference(first[index], second[index]).abs()).max())
         # Threads may sum in another order: differences of the size of rounding are not randomness.
         limit = 64 * torch.finfo(subject.low_dtype).eps * largest(a)
@@ -123,6 +138,17 @@ def determinism_check(gap: float, reproducible: bool) -> Check:
         reason=f"two runs on the same input differ by {gap:.2g}: the model is stochastic in evaluation mode; {how}",
         label="UNTESTED",
     )
+
+
+def memory_check(gap: float) -> Check | None:
+    """Says that a model keeps state between calls; None if it does not."""
+    if not gap:
+        return None
+    reason = (
+        f"the same input gives another output (by {gap:.2g}) after another call: the model keeps state "
+        "between calls; its state was put back before every call, and it was tested that way"
+    )
+    return Check(name="memory", verdict=Verdict.INCONCLUSIVE, reason=reason, label="UNTESTED")
 
 
 def finiteness_check(subject: Subject) -> Check:
@@ -242,6 +268,14 @@ def mode_check(model: nn.Module) -> Check | None:
         verdict=Verdict.PASS,
         reason=f"{which} given in training mode; copies in evaluation mode were tested, and training mode apart",
     )
+
+
+def compiled_check(model: nn.Module) -> Check | None:
+    """Says that the original code of a compiled model is tested; None of any other."""
+    if not any(type(module).__name__ == "OptimizedModule" for module in model.modules()):
+        return None
+    reason = "the code that torch.compile was given was tested; audit_same says whether the compiled one does the same"
+    return Check(name="compiled", verdict=Verdict.PASS, reason=reason)
 
 
 def twin_check(subject: Subject) -> Check | None:

@@ -18,11 +18,11 @@ from assay.audits.symmetry.measure.endtoend import Errors, measure, output_sprea
 from assay.audits.symmetry.measure.gradients import forward_with_grad
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.subject import Subject
-from assay.probe.calling import default_call
 from assay.probe.containment import attempt
 from assay.probe.copies import duplicate
+from assay.probe.dropout import WithoutDropout, calm
 from assay.probe.noise import normal
-from assay.probe.subject import Call
+from assay.probe.state import Remembering
 from assay.probe.values import exact, exact_spread, is_continuous
 from assay.seeding import torch_generator
 
@@ -85,23 +85,12 @@ def train_mode(subject: Subject, draw: Draw, budget: float | None) -> list[Retes
     return found
 
 
-class _Steady:
-    """Calls a model with its buffers as they were at the first call.
-
-    In training mode a call may change them (a power iteration of spectral_norm): then f(x) and f(gx) would be values of
-    two functions.
-    """
-
-    def __init__(self, call: Call | None, seed: int) -> None:
-        self._call, self._seed = call, seed
-        self._kept: dict[int, list[Tensor]] = {}
+class _Steady(Remembering):
+    """Calls a model as it was at the first call, and without dropout."""
 
     def __call__(self, model: nn.Module, value: Any) -> Any:
-        kept = self._kept.setdefault(id(model), [buffer.clone() for buffer in model.buffers()])
-        with torch.no_grad():
-            for buffer, old in zip(model.buffers(), kept, strict=True):
-                buffer.copy_(old)
-        return self._call(model, value) if self._call else default_call(model, value, self._seed)
+        with WithoutDropout():
+            return super().__call__(model, value)
 
 
 def after_training(
@@ -205,12 +194,3 @@ def tested(subject: Subject, condition: str, draw: Draw, budget: float | None) -
     return Retest(
         condition, tuple((one.output, judge(one, low_dtype=subject.low_dtype, budget=budget)) for one in errors)
     )
-
-
-def calm(model: nn.Module) -> None:
-    """Dropout layers in evaluation mode, everything else as it is."""
-    for module in model.modules():
-        # A scripted module has lost its class and kept its name.
-        scripted = str(getattr(module, "original_name", ""))
-        if isinstance(module, nn.modules.dropout._DropoutNd) or "Dropout" in scripted:
-            module.eval()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,10 +45,17 @@ class Alternative:
 
 
 def alternatives(
-    subject: Subject, leaves: Leaves, elements: Elements, broken: list[str], *, spreads: Mapping[int, float]
+    subject: Subject,
+    leaves: Leaves,
+    elements: Elements,
+    broken: list[str],
+    *,
+    spreads: Mapping[int, float],
+    others: Sequence[tuple[Elements, Container[str]]] = (),
 ) -> list[Alternative]:
     """Declarations that differ from the given one in one place and hold at inputs and elements where that one fails.
 
+    They must keep what held: ``others`` are elements of each other generator with the outputs that it leaves whole.
     Inputs are never declared invariant where they were not: a test that transforms nothing holds for every model.
     """
     small = dataclasses.replace(subject, cases=[leaves], _base={})
@@ -60,6 +68,9 @@ def alternatives(
                 _, error, bound = compare(small, rep, elements, case=0, index=index, low=low[index], high=high[index])
                 if error is not None and bound is not None and bool((error <= bound.maximum(bound.median())).all()):
                     name, declared = subject.output_names[index], repr(subject.output(index))
+                    kept = [some for some, whole in others if name in whole]
+                    if not all(_output_fits(small, rep, some, index) for some in kept):
+                        continue
                     found.append(Alternative("output", name, declared, _plain(rep)))
                     break
     if found:
@@ -73,7 +84,10 @@ def alternatives(
             if not _moves(other, elements, leaf) or (alone and "pseudo" in repr(other)):
                 continue
             inputs = [*small.inputs[:place], other, *small.inputs[place + 1 :]]
-            if _holds(dataclasses.replace(small, inputs=inputs, _base={}), elements, spreads):
+            if any(_moves(rep, some, leaf) and not _moves(other, some, leaf) for some, _ in others):
+                continue
+            trial = dataclasses.replace(small, inputs=inputs, _base={})
+            if _holds(trial, elements, spreads) and all(_holds(trial, some, spreads, whole) for some, whole in others):
                 found.append(Alternative("input", subject.input_names[place] or "x", repr(rep), _plain(other)))
                 break
     return found
@@ -93,6 +107,7 @@ def _output_options(subject: Subject, index: int, elements: Elements) -> list[Re
     options = _options(shape, elements, subject)
     if not isinstance(declared, Invariant):
         options.insert(0, Conjugate(declared, subject.group(0)))
+    options.sort(key=lambda rep: "basis" not in repr(rep))  # more is said by a basis than by an inverse
     return [rep for rep in options if _plain(rep) != repr(declared)]
 
 
@@ -114,16 +129,25 @@ def _moves(rep: Representation, elements: Elements, leaf: Tensor) -> bool:
     return all(bool((after != before).any()) for after, before in zip(moved, value, strict=True))
 
 
-def _holds(subject: Subject, elements: Elements, spreads: Mapping[int, float]) -> bool:
-    """Whether every output holds: an input declared otherwise must not break an output that held before."""
+def _output_fits(subject: Subject, rep: Representation, elements: Elements, index: int) -> bool:
+    """Whether an output follows another representation at elements at which it followed the declared one."""
+    low, high = (subject.over(subject.cases[0], elements, precision)[index] for precision in ("low", "high"))
+    _, error, bound = compare(subject, rep, elements, case=0, index=index, low=low, high=high)
+    return error is not None and bound is not None and bool((error <= bound.maximum(bound.median())).all())
+
+
+def _holds(
+    subject: Subject, elements: Elements, spreads: Mapping[int, float], outputs: Container[str] | None = None
+) -> bool:
+    """Whether every output (of ``outputs``) holds: an input declared otherwise must not break one that held before."""
     try:
-        if _far_off(subject, elements[0], spreads):
+        if outputs is None and _far_off(subject, elements[0], spreads):
             return False
         errors = measure(subject, lambda group: elements, spreads={})
     except (RuntimeError, ValueError, IndexError):
         return False
-    judged = [judge(one, low_dtype=subject.low_dtype) for one in errors]
-    return bool(judged) and all(one.label in ("EXACT", "FLOAT-LIMITED") for one in judged)
+    judged = [judge(one, low_dtype=subject.low_dtype) for one in errors if outputs is None or one.output in outputs]
+    return bool(judged or outputs is not None) and all(one.label in ("EXACT", "FLOAT-LIMITED") for one in judged)
 
 
 def _far_off(subject: Subject, element: Elements, spreads: Mapping[int, float]) -> bool:
@@ -145,4 +169,5 @@ def _is_invariant(rep: Representation) -> bool:
 
 def _plain(rep: Representation) -> str:
     """The name without the axis numbers of the search."""
-    return repr(rep).split("(axis=")[0] if "(axis=" in repr(rep) and "@" not in repr(rep) else repr(rep)
+    text = repr(rep)
+    return text if "@" in text else re.sub(r"\(axis=-?\d+(, )?", "(", text).replace("()", "")

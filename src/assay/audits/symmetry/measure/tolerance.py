@@ -114,7 +114,7 @@ def _jumps(errors: Errors) -> str:
         return ""
     return (
         f"; it is discontinuous: at the same input it jumps by {errors.jump:.2g} between two precisions "
-        "(a sign, a sort, an argmax, an eigenvector)"
+        "(a sign, a sort, an argmax, a cutoff, an eigenvector)"
     )
 
 

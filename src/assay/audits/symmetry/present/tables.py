@@ -14,6 +14,8 @@ from assay.audits.symmetry.measure.tolerance import ACTIONS, band
 from assay.audits.symmetry.present.layers import guilty, layers_alone
 from assay.results import Measurement, Region, Scalar, Table
 
+DECLARED = "Declared symmetry"
+
 
 def headline(facts: Facts) -> str | None:
     """The measurement that decided: the largest error over its rounding bound."""
@@ -85,7 +87,15 @@ def tables(facts: Facts) -> list[Table]:
         found.append(
             Table(title="Other conditions", columns=("condition", "verdict", "max relative error"), rows=tuple(again))
         )
-    return found
+    return [*found, _declared(facts)]
+
+
+def _declared(facts: Facts) -> Table:
+    """What was asked, apart from the sentence of the claim: a renderer reads it here."""
+    spec, budget = facts.subject.symmetry, facts.options.budget
+    kind = "invariant" if spec.is_invariance else "equivariant"
+    row = (spec.group.name, kind, "rounding" if budget is None else f"a relative error of {budget:g}")
+    return Table(title=DECLARED, columns=("group", "type", "up to"), rows=(row,))
 
 
 def _quantiles(facts: Facts, test: Test) -> list[Measurement]:

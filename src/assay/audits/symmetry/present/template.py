@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from assay.audits.symmetry.present.tables import DECLARED
 from assay.results import Check, Finding, Table, Verdict
 
 OVERALL = {Verdict.PASS: "PASS", Verdict.FAIL: "FAIL", Verdict.ERROR: "FAIL"}
@@ -17,8 +18,10 @@ def original_template(finding: Finding) -> str:
     Everything is taken from the finding; nothing is computed.
     """
     title = "MODEL EQUIVARIANCE AUDIT REPORT"
-    lines = [title, "=" * len(title), "", f"Model: {finding.subject}", f"Intended Symmetry: {_group(finding)}"]
-    lines += [f"Symmetry Type: {'Invariant' if 'is invariant' in finding.claim else 'Equivariant'}"]
+    declared = _table(finding, DECLARED)
+    group, kind = declared.rows[0][:2] if declared is not None else ("unknown", "unknown")
+    lines = [title, "=" * len(title), "", f"Model: {finding.subject}", f"Intended Symmetry: {group}"]
+    lines += [f"Symmetry Type: {str(kind).capitalize()}"]
     lines += _section("END-TO-END TESTS", _end_to_end(finding))
     lines += _section("LAYER-WISE ANALYSIS", _layers(finding))
     lines += _section("GRADIENT TEST", _gradients(finding))
@@ -112,14 +115,6 @@ def _is_forward(finding: Finding, check: Check) -> bool:
 
 def _table(finding: Finding, title: str) -> Table | None:
     return next((table for table in finding.tables if table.title == title), None)
-
-
-def _group(finding: Finding) -> str:
-    """The group as named in the claim: the words between "under" and the tolerance."""
-    text = finding.claim.split(" under ", 1)[-1]
-    for stop in (" up to rounding", " to a relative error"):
-        text = text.split(stop, 1)[0]
-    return text
 
 
 def _number(value: object, *, whole: bool = False) -> str:

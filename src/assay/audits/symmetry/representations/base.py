@@ -66,9 +66,15 @@ def invariant() -> Representation:
     return Invariant()
 
 
-def vector(axis: int = -1, *, of: str = "linear") -> Representation:
-    """An arrow: x -> R x along ``axis``; translations leave it alone."""
-    return Linear(axis=axis, part=of)
+def vector(axis: int = -1, *, of: str = "linear", basis: str = "") -> Representation:
+    """An arrow: x -> R x along ``axis``; translations leave it alone.
+
+    On images the components follow the axes of the picture: down, right. ``basis="right, down"`` is for pixel
+    coordinates (optical flow), ``basis="right, up"`` for x and y as they are drawn.
+    """
+    if basis and basis not in BASES:
+        raise expected(f"basis {' or '.join(map(repr, BASES))}", given=repr(basis))
+    return Linear(axis=axis, part=of, basis=basis)
 
 
 def pseudovector(axis: int = -1, *, of: str = "linear") -> Representation:
@@ -104,6 +110,10 @@ def custom(
     return Custom(act, name, frozenset(parts))
 
 
+BASES = {"right, down": ((0.0, 1.0), (1.0, 0.0)), "right, up": ((0.0, 1.0), (-1.0, 0.0))}
+"""Components of an arrow in a picture, from those along its axes (down, right)."""
+
+
 class Invariant(Representation):
     """The trivial representation."""
 
@@ -121,8 +131,10 @@ class Invariant(Representation):
 class Linear(Representation):
     """Matrix times the components along one axis, with the determinant (pseudo) or a translation if asked for."""
 
-    def __init__(self, *, axis: int | None, part: str, pseudo: bool = False, translated: bool = False) -> None:
-        self.axis, self.part, self.pseudo, self.translated = axis, part, pseudo, translated
+    def __init__(
+        self, *, axis: int | None, part: str, pseudo: bool = False, translated: bool = False, basis: str = ""
+    ) -> None:
+        self.axis, self.part, self.pseudo, self.translated, self.basis = axis, part, pseudo, translated, basis
 
     @property
     def parts(self) -> frozenset[str]:
@@ -141,6 +153,8 @@ class Linear(Representation):
                 given=f"shape {shape} with {size} there",
                 do="name the axis that holds the components, as in vector(axis=...), or use irreps for flattened ones",
             )
+        if self.basis and dimension != 2:
+            raise expected(f"2 components for basis {self.basis!r}", given=f"{dimension}")
 
     def act(self, elements: Elements, x: Tensor) -> Tensor:
         matrix = elements.parts.get(self.part)
@@ -150,6 +164,9 @@ class Linear(Representation):
             raise complex_needed(self, x)
         if self.axis is None:
             return x * spread(torch.linalg.det(matrix), x).to(x.dtype) if self.pseudo else x
+        if self.basis:
+            change = torch.tensor(BASES[self.basis], dtype=matrix.dtype)
+            matrix = change @ matrix @ change.mT
         matrix = (matrix * torch.linalg.det(matrix).view(-1, 1, 1) if self.pseudo else matrix).to(x.dtype)
         rows = x.movedim(inner(self.axis), -1)
         flat = rows.reshape(len(rows), -1, rows.shape[-1]) @ matrix.mT
@@ -160,7 +177,9 @@ class Linear(Representation):
     def __repr__(self) -> str:
         kind = "point" if self.translated else "vector" if self.axis is not None else "scalar"
         kind = f"pseudo{kind}" if self.pseudo else kind
-        return kind if self.axis in (-1, None) else f"{kind}(axis={self.axis})"
+        words = [] if self.axis in (-1, None) else [f"axis={self.axis}"]
+        words += [f"basis={self.basis!r}"] if self.basis else []
+        return f"{kind}({', '.join(words)})" if words else kind
 
 
 class Custom(Representation):

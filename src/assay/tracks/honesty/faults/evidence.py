@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from assay import stats
 from assay.protocols import ControlArm, Outcome, Outcomes, Trial, known_bad, known_good
@@ -94,7 +95,7 @@ def constant_controls(generator: Generator, faulty: bool) -> PlantedJudgement:
                 Outcome(Trial(arm, seed), {"gap": gap - by}) for seed, gap in zip(SEEDS[:3], gaps[:3], strict=True)
             ]
     outcomes = Outcomes(tuple(trials))
-    body = _Careless() if faulty else _Careful()
+    body = _Controlled(NAMED if faulty else RUN)
     ran = stats.Ran(
         stats.finished(outcomes, controls=stats.control_arms(body)), stats.judged_controls(body, outcomes), planned=True
     )
@@ -121,24 +122,22 @@ def shopped_seeds(generator: Generator, faulty: bool) -> PlantedJudgement:
             before.append(stats.Look(seeds, "", verdict=lone.verdict))
 
 
-class _Careless:
-    """A track that names its controls and hands in their outcome."""
+NAMED = ("control: same arm twice", "control: shuffled labels")
+"""Controls by name alone, whose outcome is handed in."""
+RUN = (known_good(NAMED[0], "subject"), known_bad(NAMED[1], "subject"))
+"""The same as arms that are run."""
 
-    controls: ClassVar[tuple[str | ControlArm, ...]] = ("control: same arm twice", "control: shuffled labels")
+
+@dataclass(frozen=True)
+class _Controlled:
+    """A track with these controls."""
+
+    controls: tuple[str | ControlArm, ...]
 
     def decide(self, outcomes: Outcomes) -> Finding:
         found = outcomes.arm("subject")
         seeds = tuple(sorted(found))
         return lenient(seeds, [found[seed]["gap"] for seed in seeds])
-
-
-class _Careful(_Careless):
-    """The same track with controls that are run."""
-
-    controls: ClassVar[tuple[str | ControlArm, ...]] = (
-        known_good("control: same arm twice", "subject"),
-        known_bad("control: shuffled labels", "subject"),
-    )
 
 
 EVIDENCE = (
