@@ -111,7 +111,6 @@ EXTENDED = {
     "EnergyMLP": "a claim reads its states with noise",
     "Convolution": "the demonstration breaks it",
     "Counting": "a display counts what it prints",
-    "Remembering": "in training mode the same call is made without dropout",
     "Key": "an audit takes every signature, under a key that says so",
     "Remembering": "under other conditions a model is called without its dropout besides",
     "Probe": "what is asked for a symmetry has a group beside all that a probe has",
