@@ -38,6 +38,7 @@ _HOMES = {
     "audits.symmetry.representations.irreps": ("irreps",),
     "audits.symmetry.representations.unitary": ("spinor", "phase", "adjoint", "site", "link"),
     "audits.symmetry.spec": ("Symmetry",),
+    "audits.symmetry.recall": ("audited",),
     "audits.symmetry.audit": ("audit_symmetry",),
     "audits.symmetry.quick": (
         "assert_equivariant",
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
     from assay.audits.symmetry.quick import audit_permutations as audit_permutations
     from assay.audits.symmetry.quick import audit_se3 as audit_se3
     from assay.audits.symmetry.quick import audit_so3 as audit_so3
+    from assay.audits.symmetry.recall import audited as audited
     from assay.audits.symmetry.representations.actions import backwards as backwards
     from assay.audits.symmetry.representations.actions import node_index as node_index
     from assay.audits.symmetry.representations.actions import odd as odd

@@ -84,6 +84,35 @@ def test_escnn_modules_that_hand_on_geometric_tensors_are_seen() -> None:
     assert [issue.location for issue in planted.issues] == ["relu.1.conv"], planted.issues
 
 
+class Typed(nn.Module):
+    """Hands its features out as they are typed: arrows, tensors of rank two and regular fields over C(8)."""
+
+    def __init__(self, *, planted: bool) -> None:
+        super().__init__()
+        escnn, self.wrap = needs("escnn.nn"), needs("escnn.nn").GeometricTensor
+        space = needs("escnn.gspaces").rot2dOnR2(N=8)
+        self.given = escnn.FieldType(space, [space.trivial_repr])
+        self.kind = escnn.FieldType(space, [space.irrep(1), space.irrep(2), space.regular_repr])
+        self.first = escnn.R2Conv(self.given, self.kind, kernel_size=3, padding=1)
+        self.second = escnn.R2Conv(self.kind, self.kind, kernel_size=3, padding=1)
+        self.mix = nn.Conv2d(self.kind.size, self.kind.size, 1) if planted else nn.Identity()
+
+    def forward(self, x: Tensor) -> Any:
+        return self.second(self.wrap(self.mix(self.first(self.wrap(x, self.given)).tensor), self.kind))
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_escnn_fields_are_declared_by_their_type(planted: bool) -> None:
+    torch.manual_seed(0)
+    model = Typed(planted=planted).eval()
+    spec = sym.Symmetry(sym.C(4), inputs=sym.image(-2, -1), outputs=sym.image(-2, -1) @ sym.fields(model.kind))
+    finding = sym.audit_symmetry(model, randn(4, 1, 9, 9), spec, **QUICK)
+    if planted:
+        assert finding.verdict is Verdict.FAIL and finding.issues[0].location == "mix", finding.reason
+    else:
+        holds(finding)
+
+
 def test_a_bert_encoder_without_places_does_not_see_the_order_of_tokens() -> None:
     transformers = needs("transformers")
     config = transformers.BertConfig(

@@ -25,13 +25,13 @@ class Remembering:
 
     def __init__(self, call: Call | None, seed: int) -> None:
         self._call, self._seed = call, seed
-        self._kept: WeakKeyDictionary[nn.Module, dict[str, _ModuleState]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[nn.Module, dict[str, _Before]] = WeakKeyDictionary()
 
     def __call__(self, model: nn.Module, value: Any) -> Any:
         # By name: some modules are equal while they are not the same (escnn), and equality changes with their buffers.
         if model not in self._kept:
             modules = model.named_modules(remove_duplicate=False)
-            self._kept[model] = {name: _ModuleState(module) for name, module in modules}
+            self._kept[model] = {name: _Before(module) for name, module in modules}
         self._restore(model)
         try:
             return self._call(model, value) if self._call else default_call(model, value, self._seed)
@@ -44,7 +44,7 @@ class Remembering:
                 self._kept[model][name].restore(module)
 
 
-class _ModuleState:
+class _Before:
     def __init__(self, module: nn.Module) -> None:
         self.scripted = isinstance(module, torch.jit.ScriptModule)
         self.buffers = {name: buffer.clone() for name, buffer in module.named_buffers(recurse=False)}

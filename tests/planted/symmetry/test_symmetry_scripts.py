@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import Any
+import re
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from planted_symmetry.plant import planted
 from torch import Tensor, nn
 
 from assay import symmetry as sym
+from assay.errors import InputError
 from assay.results import Issue
 
 CASES = [
@@ -28,18 +29,11 @@ CASES = [
 ]
 
 
-def executed(issue: Issue, model: nn.Module, sample: Any, symmetry: sym.Symmetry) -> str:
-    """What the script prints once its three open lines are filled in."""
-    source = issue.script
-    for name in ("model", "sample", "symmetry"):
-        assert f"{name} = ..." in source
-        source = source.replace(f"{name} = ...", f"{name} = given_{name}", 1)
+def executed(issue: Issue) -> str:
+    """What the script prints, run as it is in the session of the audit."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
-        exec(
-            compile(source, "issue", "exec"),
-            {"given_model": model, "given_sample": sample, "given_symmetry": symmetry},
-        )
+        exec(compile(issue.script, "issue", "exec"), {})
     return shown.getvalue()
 
 
@@ -48,7 +42,7 @@ def test_the_script_of_a_planted_defect_shows_it(kind, family, name, said) -> No
     operator = next(one for one in operators(kind) if (one.family, one.name) == (family, name))
     subject = planted(families()[family], operator, 0, 1.0)
     issue = next(one for one in audit(subject, transforms=6).issues if one.title in operator.causes)
-    shown = executed(issue, subject.model, subject.family.sample, subject.family.symmetry)
+    shown = executed(issue)
     assert all(word in shown for word in said), shown
 
 
@@ -57,7 +51,7 @@ def test_the_script_of_a_reported_defect_shows_it(bug) -> None:
     model = bug.model()
     finding = sym.audit_symmetry(model, bug.sample, bug.symmetry, inputs=8, transforms=6)
     issue = next(one for one in finding.issues if one.title == bug.title)
-    shown = executed(issue, model, bug.sample, bug.symmetry)
+    shown = executed(issue)
     assert not shown.startswith("PASS"), shown
     assert "BROKEN" in shown or finding.verdict.value in shown.split()[0], shown
 
@@ -72,5 +66,15 @@ def test_the_script_of_a_wrong_test_shows_which_law_it_breaks() -> None:
     )
     x = torch.ones(4, 3)
     finding = sym.audit_symmetry(Nothing(), x, spec)
-    shown = executed(finding.issues[0], Nothing(), x, spec)
+    shown = executed(finding.issues[0])
     assert "ERROR" in shown and "not one of SO(3)" in shown
+
+
+def test_a_script_of_another_session_says_what_to_put_in() -> None:
+    finding = sym.audit_symmetry(nn.Linear(3, 3), torch.randn(4, 3), sym.Symmetry(
+        sym.SO(3), inputs=sym.vector(), outputs=sym.vector()), inputs=4, transforms=4)
+    issue = finding.issues[0]
+    assert "FAIL" in executed(issue)
+    elsewhere = issue.model_copy(update={"script": re.sub(r'audited\("\w+"\)', 'audited("0")', issue.script)})
+    with pytest.raises(InputError, match="put your own model"):
+        executed(elsewhere)

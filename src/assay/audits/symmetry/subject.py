@@ -13,6 +13,7 @@ from assay.audits.symmetry.edges import EDGES, along_edges, edge_axis, per_edge,
 from assay.audits.symmetry.groups.base import Group
 from assay.audits.symmetry.groups.elements import Elements
 from assay.audits.symmetry.joining import Joining, apart
+from assay.audits.symmetry.recall import remember
 from assay.audits.symmetry.representations.base import Invariant, Representation, merge_sizes
 from assay.audits.symmetry.spec import Symmetry, atoms, match
 from assay.errors import expected
@@ -48,6 +49,10 @@ class Subject(Probe):
     """The model takes this number of rows and no other."""
     given_twin: bool = False
     """The float64 version is the user's own."""
+    recalled: str = ""
+    """The name by which the scripts of issues get at what was given."""
+    own_call: Call | None = None
+    """The call that the user gave."""
 
     @property
     def tested(self) -> list[int]:
@@ -195,6 +200,7 @@ def prepare(
 ) -> Subject:
     """The subject of an audit: copies in two precisions, inputs checked, structure of the outputs known."""
     probing.check_module(model)
+    given = symmetry
     template, cases = probing.drawn(sample, inputs, seed)
     names = probing.input_names(model, template)
     reps = [rep or Invariant() for rep in match(symmetry.inputs, template, "input")]
@@ -207,6 +213,7 @@ def prepare(
     cases = [_admissible(case, reps, symmetry) for case in cases]
     copies = probing.copies(model, template, cases)
     subject = Subject(template=template, cases=cases, call=call, seed=seed, symmetry=symmetry, inputs=reps, **copies)
+    subject.recalled, subject.own_call = remember(model, sample, given, call=call, seed=seed), call
     _declare_outputs(subject, probing.learn_outputs(subject))
     if twin is None:
         probing.add_high(subject)

@@ -111,14 +111,14 @@ def run(
 
 
 def filled_in(script: str, lines: Mapping[str, str]) -> str:
-    """A script of an issue with the lines that a reader would fill in taken from the command line."""
+    """A script of an issue that takes what it needs from where the command line found it."""
     for name, how in lines.items():
         line = f"{name} = {how}   #".replace("\\", r"\\")  # a replacement reads backslashes
-        script = re.sub(rf"^{name} = \.\.\. +#", line, script, flags=re.MULTILINE)
+        script = re.sub(rf"^{name} = given\.{name} +#", line, script, flags=re.MULTILINE)
     needed = ["from assay.cli.typed.subjects import load, make"]
     needed += ["from assay.cli.typed.samples import of_shape"] if "of_shape(" in lines["sample"] else []
     needed += ["from assay.audits.symmetry.spelling import spelt"] if "spelt(" in lines["symmetry"] else []
-    return script.replace("# what was audited; fill in", "\n".join(needed))
+    return re.sub(r"^# what was audited in this session.*\ngiven = .*$", "\n".join(needed), script, flags=re.MULTILINE)
 
 
 def _makes(path: str) -> str:

@@ -190,3 +190,32 @@ def test_turns_that_are_no_elements_of_the_type_are_refused() -> None:
         audited(Gradient(broken=False), torch.randn(6, 1, 7, 7), spec)
     with pytest.raises(InputError, match="FieldType"):
         sym.fields("4 regular")
+
+
+class Placed(nn.Module):
+    """Absolute positions enter in one of three ways."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.weigh = how, nn.Linear(2, 1)
+
+    def forward(self, pos: Tensor, features: Tensor) -> Tensor:
+        inner = (pos - pos.mean(1, keepdim=True)).norm(dim=-1, keepdim=True)
+        if self.how == "added":
+            return torch.cat([inner, pos[..., :1]], dim=-1)
+        if self.how == "weighed":
+            return inner + self.weigh(features) * pos[..., :1]
+        return inner + pos.norm(dim=-1, keepdim=True)
+
+
+@pytest.mark.parametrize(("how", "words"), [
+    ("added", "a position is added as it is"),
+    ("weighed", "a position is multiplied by features"),
+    ("curved", "a nonlinear function of coordinates"),
+])
+def test_how_an_absolute_position_enters_is_fitted(how: str, words: str) -> None:
+    torch.manual_seed(0)
+    spec = sym.Symmetry(sym.SE(3), inputs=(sym.point(), sym.invariant()), outputs=sym.invariant())
+    finding = audited(Placed(how), (torch.randn(6, 5, 3), torch.randn(6, 5, 2)), spec)
+    named = [issue for issue in finding.issues if issue.title == "Absolute position"]
+    assert named and words in named[0].cause, finding.issues

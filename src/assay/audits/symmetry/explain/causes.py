@@ -111,6 +111,14 @@ def _atoms(rep: Representation) -> list[Representation]:
     return atoms(rep.rep if isinstance(rep, Reshaped) else rep)
 
 
+DISPLACED = {
+    "added": "the error grows in proportion to the translation and is the same for every input: a position is added as "
+    "it is",
+    "weighed": "the error grows in proportion to the translation and depends on the input: a position is multiplied by "
+    "features",
+    "curved": "the error does not grow in proportion to the translation: a nonlinear function of coordinates (a norm, "
+    "a network, a grid)",
+}
 SWAPPED = {
     "own": "what a place adds or weighs stays there when entries are exchanged (a table, a weight per place, a "
     "sorted list that is not put back)",
@@ -128,10 +136,11 @@ def fitted_cause(facts: Facts, generator: str, location: Location | None) -> Sig
         return None
     moving = set(moving_parts(location.elements, location.group))
     fits, added = facts.places.fits.get(generator), location.first.added
-    if generator.startswith("translation") and "translation" in moving and "linear" not in moving:
-        return signatures.POSITION  # what else could change under translations
     if fits is None:
         return None
+    if fits.displaced and "linear" not in moving:
+        how = DISPLACED[fits.displaced]
+        return dataclasses.replace(signatures.POSITION, cause=f"{how}; {signatures.POSITION.cause}")
     if fits.swaps:
         how = "a constant per place is added" if added and fits.swaps == "own" else SWAPPED[fits.swaps]
         return dataclasses.replace(signatures.INDEX, cause=f"{how}; {signatures.INDEX.cause}")

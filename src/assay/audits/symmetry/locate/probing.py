@@ -21,6 +21,10 @@ PLACES = 6
 """Places of a list that are exchanged with each other: the first, the last and some between."""
 
 
+LOOSE = 1e-3
+"""How near a pattern has to be met where the low precision is all there is."""
+
+
 @dataclass(frozen=True)
 class Fits:
     """Which fits hold at the first guilty module; each is exact or it is not there."""
@@ -41,8 +45,11 @@ class Fits:
     """Shifts hold if they are multiples of this."""
     linear: bool = False
     """The module is linear in its input: it is its weights that the group does not exchange."""
+    displaced: str = ""
+    """How the error grows with a translation: one of DISPLACED."""
 
 
+DISPLACED = ("added", "weighed", "curved")
 SWAPS = ("own", "between", "neighbours", "first", "last", "one")
 
 
@@ -57,6 +64,8 @@ def fit(subject: Subject, location: Location, leaves: Leaves, group: Group) -> F
     if "linear" in moving and parts["linear"].shape[-1] == 3 and not moving & {"grid", "cube"}:
         found |= work.rotations(elements)
     for part in moving:
+        if part.startswith("translation") and not found.get("displaced"):
+            found["displaced"] = work.displaced(part, elements)
         if parts[part].ndim == 2 and part not in ("shift", "crop", "grid") and not part.startswith("translation"):
             found["swaps"] = work.swaps(part)
     if "grid" in moving:
@@ -118,6 +127,25 @@ class _Probing:
             return "between"
         near = [{(p + step) % size for p in pair for step in (-1, 0, 1)} for pair, _ in seen]
         return "neighbours" if all(places <= around for (_, places), around in zip(seen, near, strict=True)) else ""
+
+    def displaced(self, part: str, elements: Elements) -> str:
+        """Whether twice the translation makes twice the error, and whether the error is the same for every input."""
+        step = elements.parts[part][:1]
+        pairs = []
+        for factor in (1, 2):
+            element = self.group.identity() | Elements({part: factor * step})
+            here, there = self._pair(element)
+            if here is None or there is None:
+                return ""
+            pairs.append((self._act(element, here), there))
+        (carried, _), (once, twice) = pairs[0], [there - moved for moved, there in pairs]
+        close = VANISHES if self.subject.high is not None else LOOSE
+        size = float(twice.abs().max())
+        if not size > close * float(carried.abs().max()):
+            return ""
+        if float((twice - 2 * once).abs().max()) > close * size:
+            return "curved"
+        return "added" if float((once - once[:1]).abs().max()) <= close * size else "weighed"
 
     def gain(self, elements: Elements) -> bool:
         """Whether h(gx) / rho(g) h(x) is the same for every input."""

@@ -41,6 +41,8 @@ class GradientError:
     relative: float
     excess: float
     budget: float | None = None
+    share: float = 0.0
+    """The error as a share of the largest gradient of its kind: one that is zero by itself has no size of its own."""
 
     @property
     def label(self) -> Literal["EXACT", "APPROXIMATE", "BROKEN", "UNTESTED"]:
@@ -50,7 +52,7 @@ class GradientError:
         """
         if self.excess > 1.0 and self.budget is not None and self.relative <= self.budget:
             return "APPROXIMATE"
-        if self.relative > BROKEN_BAND and self.relative > BROKEN_BAND * self.excess:
+        if self.share > BROKEN_BAND and self.share > BROKEN_BAND * self.excess:
             return "BROKEN" if self.excess > PROMISED else "UNTESTED"
         return "EXACT" if self.excess <= 1.0 else "BROKEN"
 
@@ -121,7 +123,8 @@ def _collect(
         # Where a gradient is zero but for float64 rounding of far larger terms, both precisions may agree by luck.
         least = FLOAT64_TERMS * torch.finfo(torch.float64).eps * scale[kind]
         excess = 0.0 if error == 0 else error / max(bound, least) if max(bound, least) else math.inf
-        errors.append(GradientError(kind, name, error / (size or scale[kind] or 1.0), excess, budget))
+        relative, share = (error / (whole or 1.0) for whole in (size or scale[kind], scale[kind]))
+        errors.append(GradientError(kind, name, relative, excess, budget, share))
     return GradientTest(
         generator,
         tuple(one for one in errors if one.kind == "input"),

@@ -7,10 +7,11 @@ from assay.audits.symmetry.facts import Facts
 _HEAD = """import torch
 from assay import symmetry as sym
 {imports}
-# what was audited; fill in
-model = ...      # {model}
-sample = ...     # {sample}
-symmetry = ...   # {symmetry}
+# what was audited in this session; in another one put yours in place of it
+given = sym.audited("{key}")
+model = given.model         # {model}
+sample = given.sample       # {sample}
+symmetry = given.symmetry   # {symmetry}
 {call}
 finding = sym.audit_symmetry(model, sample, symmetry, {how})
 print(finding.verdict, finding.reason)
@@ -34,8 +35,9 @@ _SKIPPED = {
 
 
 def script(facts: Facts, kind: str, location: str) -> str:
-    """A script that shows the issue; three lines are for the reader to fill in."""
+    """A script that shows the issue: it runs as it is in the session of the audit."""
     subject = facts.subject
+    called = subject.own_call is not None
     home = type(subject.model)
     importable = home.__module__ not in ("__main__", "builtins") and "<locals>" not in home.__qualname__
     imports = f"from {home.__module__} import {home.__qualname__.partition('.')[0]}" if importable else ""
@@ -48,13 +50,14 @@ def script(facts: Facts, kind: str, location: str) -> str:
     how = [f"seed={options.seed}", f"inputs={options.inputs}", f"transforms={options.transforms}"]
     how += [f"budget={options.budget}"] if options.budget is not None else []
     how += [f"skip={_SKIPPED[kind]}"] if _SKIPPED[kind] else []
-    how += ["call=call"] if subject.call is not None else []
+    how += ["call=call"] if called else []
     text = _HEAD.format(
         imports=imports,
         model=facts.name,
         sample=shapes,
         symmetry=subject.symmetry,
-        call="call = ...       # (model, inputs) -> outputs\n" if subject.call is not None else "",
+        call="call = given.call           # (model, inputs) -> outputs\n" if called else "",
+        key=subject.recalled,
         how=", ".join(how),
     )
     text += _LAYERS if kind == "forward" else ""
