@@ -138,14 +138,16 @@ def contract(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:
 
 
 def made_with(recorded: dict[str, Any]) -> str:
-    """Which code times, errors and accuracies come from: they are not load-sensitive alike and are made apart."""
-    found: dict[str, list[str]] = {}
+    """Which code times, errors and accuracies come from: only times feel what else a machine does, so they are made
+    apart."""
+    found: dict[tuple[str, str], list[str]] = {}
     for setting in SETTINGS + BOUNDED:
-        entry = recorded.get(setting.name, {})
-        for what in ("errors", "accuracies"):
-            found.setdefault(entry.get(f"{what}_from", "before records told it"), []).append(f"{setting.name} ({what})")
-    rest = "; ".join(f"revision {code}: {', '.join(names)}" for code, names in found.items())
-    return f"Times are those of revision {revision_of(CODE)}. Errors and accuracies are read from records. {rest}."
+        if entry := recorded.get(setting.name):
+            made = tuple(entry.get(f"{what}_from", "not told") for what in ("errors", "accuracies"))
+            found.setdefault(made, []).append(setting.name)
+    rest = "".join(f" Revision of errors {errors}, of accuracies {ends}: {', '.join(names)}."
+                   for (errors, ends), names in found.items())
+    return f"Times are those of revision {revision_of(CODE)}; errors and accuracies are read from records.{rest}"
 
 
 def feedback(x: Tensor, y: Tensor, options: argparse.Namespace) -> list[str]:

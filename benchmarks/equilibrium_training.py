@@ -60,7 +60,7 @@ class Setting:
     @property
     def label(self) -> str:
         """What a record was made with."""
-        how = self.solver if self.hidden else self.pooling.removeprefix("max").removeprefix("-")
+        how = self.solver if self.hidden else "" if self.pooling == "max" else self.pooling
         return f"gamma {self.gamma}, sweeps {self.sweeps}, bound {self.bound}, {how}"
 
     def model(self, seed: int) -> Any:

@@ -88,7 +88,7 @@ class EquilibriumModel(Protocol[Batch]):
 
     A model is also an ``nn.Module`` whose ``forward(x)`` gives the logits at the free fixed point. The fixed point of
     ``sweep`` must be a stationary point of ``energy + beta * loss_scale * loss`` (``symmetric``); ``audit_gradient``
-    tells whether it is. ``networks.equilibrium.EquilibriumModule`` derives all but five of these from those five.
+    tells whether it is. ``networks.equilibrium.EquilibriumModule`` derives all but six of these from those six.
     """
 
     @property

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,6 +52,12 @@ class Browser:
         """Whether the whole document has been read; without scripts the driver does not wait for it."""
         state = self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": "document.readyState"})
         return bool(state["result"].get("value") == "complete")
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Wait until ``condition`` holds: a page answers when its machine has time for it."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        WebDriverWait(self.driver, 60, poll_frequency=0.05).until(lambda _: condition(), "waited for the page in vain")
 
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

@@ -187,8 +187,7 @@ def test_a_link_to_a_filtered_claim_shows_it_again(browser: Any, rich_page: str)
     browser.open(rich_page)
     browser.one("button[data-filter=FAIL]").click()
     browser.run("location.hash = '#f0'")
-    time.sleep(0.2)
-    assert browser.one("#f0").is_displayed()
+    browser.until(lambda: browser.one("#f0").is_displayed())
 
 
 def test_tables_sort_by_number_both_ways(browser: Any, rich_page: str) -> None:
@@ -228,8 +227,7 @@ def test_the_copy_button_copies_the_exact_command(browser: Any, rich: Run, rich_
     browser.unfold()
     control = browser.one("#f1 .rerun button")
     browser.click(control)
-    time.sleep(0.2)
-    assert control.text == "Copied"
+    browser.until(lambda: control.text == "Copied")
     copied = browser.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
     assert copied == rich.findings[1].rerun
 
@@ -370,8 +368,7 @@ def test_every_link_of_the_page_reaches_its_target(browser: Any, rich_page: str)
 def test_a_link_into_a_folded_claim_unfolds_that_claim_alone(browser: Any, rich_page: str) -> None:
     browser.open("about:blank")
     browser.open(f"{rich_page}#f1g0")
-    time.sleep(0.1)
-    assert browser.one("#f1").get_attribute("open") and browser.one("#f1g0").is_displayed()
+    browser.until(lambda: browser.one("#f1").get_attribute("open") and browser.one("#f1g0").is_displayed())
     assert not browser.one("#f0").get_attribute("open")
 
 
@@ -395,12 +392,10 @@ def test_details_of_a_large_run_are_made_when_a_reader_opens_them(
     assert browser.run("return document.querySelectorAll('*').length") < 60_000
     assert not browser.all("#f7 .measured")
     browser.one("#f7 summary").click()
-    time.sleep(0.5)
-    assert browser.one("#f7 .measured").is_displayed()
+    browser.until(lambda: browser.one("#f7 .measured").is_displayed())
     assert len(browser.all("#f7 .rerun button")) == 1, "what is made later works like the rest"
     browser.open(f"{page}#f9g0")
-    time.sleep(0.5)
-    assert browser.one("#f9").get_attribute("open")
+    browser.until(lambda: browser.one("#f9").get_attribute("open"))
 
 
 def test_zooming_never_ends_in_a_blank_plot(browser: Any, rich_page: str) -> None:

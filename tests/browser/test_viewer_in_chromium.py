@@ -45,7 +45,7 @@ def address(folder: Path) -> Iterator[str]:
     server.server_close()
 
 
-def wait(condition: Any, seconds: float = 15.0) -> None:
+def wait(condition: Any, seconds: float = 60.0) -> None:
     """Until ``condition`` holds; between two pages there is nothing to ask, and a browser shares its machine."""
     from selenium.common.exceptions import WebDriverException
 

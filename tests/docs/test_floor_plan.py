@@ -97,3 +97,16 @@ def test_every_hop_of_a_walk_is_made_by_one_before_it() -> None:
                 names |= {name.rpartition(".")[0] for name in names}
             reached = {name for room in before for path in room for name in imported_by(path)}
             assert reached & names, f"nothing before {sorted(names)[0]} leads there in: {walk[:60]}"
+
+
+PUBLIC = re.compile(r"assay(\.(claims|models|tasks|symmetry|dependence|stats|errors|results|rules|learning|engine"
+                    r"|watching|audits\.credit|protocols|seeding|watching\.(lightning|huggingface)))?")  # fmt: skip
+"""As the page says; callbacks for a library stand in a module of their own, which is imported where that library is."""
+
+
+def test_guides_import_public_names_only() -> None:
+    pages = [ROOT / "README.md", *(p for p in (ROOT / "docs").rglob("*.md"))]
+    found = {(page.name, name) for page in pages
+             for name in re.findall(r"^\s*from (assay[.\w]*) import", page.read_text(encoding="utf-8"), flags=re.M)}
+    assert len(found) > 10
+    assert {(page, name) for page, name in found if not PUBLIC.fullmatch(name)} == set()

@@ -13,6 +13,7 @@ import fault_cells as f
 import pytest
 
 from assay.engine import LocalExecutor, Store, execute
+from assay.engine.store.claims import Claims
 
 SCRIPT = str(Path(f.__file__))
 
@@ -71,7 +72,11 @@ def test_what_a_stopped_worker_started_is_stopped_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_driver_that_is_stopped_loses_nothing_and_blocks_nobody(tmp_path: Path, how: signal.Signals) -> None:
+def test_a_driver_that_is_stopped_loses_nothing_and_blocks_nobody(
+    tmp_path: Path, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Waiting for a claim of the dead would take ten minutes here, so that a busy machine is not taken for it.
+    monkeypatch.setitem(Claims.__init__.__kwdefaults__, "lease", 600.0)
     driver = [sys.executable, SCRIPT, str(tmp_path), "60", "0.1"]
     # A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
     process = subprocess.Popen(
@@ -89,7 +94,7 @@ def test_a_driver_that_is_stopped_loses_nothing_and_blocks_nobody(tmp_path: Path
     begun = len(f.begun(tmp_path))
     start = time.monotonic()
     found = f.results(f.squares(tmp_path, 60, 0.1), tmp_path)
-    assert time.monotonic() - start < 30, "claims of a dead driver on this machine are taken over at once"
+    assert time.monotonic() - start < 300, "claims of a dead driver on this machine are taken over at once"
     assert all(found[f"square {n}"].record == {"n": n, "square": n * n} for n in range(60))
     again = len(f.begun(tmp_path)) - begun
     assert again == 60 - done, "only what was not in the store is run again"

@@ -32,6 +32,13 @@ class Joined(nn.Module):
         return torch.cat([self.left(x).tanh(), self.right(x)], 1)
 
 
+class Added(Joined):
+    """Two branches added up: the transpose of the join is the identity."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.left(x).tanh() + self.right(x)
+
+
 class Own(nn.Module):
     """A link nobody has a name for: a product of two maps, smooth and not monotone."""
 
@@ -58,6 +65,7 @@ def links(dims: int, width: int) -> dict[str, Callable[[], list[nn.Module]]]:
         "batch norm": lambda: [plain(), NORMS[dims](width)],
         "not monotone": lambda: [nn.GELU(), plain()],
         "join": lambda: [Joined(half(), half())],
+        "sum": lambda: [Added(plain(), plain())],
         "own": lambda: [Own(plain(), plain())],
         "group norm": lambda: [nn.GroupNorm(2, width)],
     }

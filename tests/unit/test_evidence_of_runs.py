@@ -27,13 +27,13 @@ def run(track, store, **more):
 def test_ten_seeds_asked_for_and_one_trial_run_are_smoke(tmp_path):
     finding = run(9111, tmp_path, seeds=10)
     assert (finding.verdict, finding.evidence) == (INCONCLUSIVE, Evidence.SMOKE)
-    assert finding.reason.startswith("1 seed(s) finished with a record of their own")
+    assert "enough seeds" in {check.name for check in finding.checks}
 
 
 def test_controls_that_a_track_hands_in_do_not_calibrate_it(tmp_path):
     finding = run(9112, tmp_path, seeds=20)
     assert finding.verdict is INCONCLUSIVE
-    assert finding.reason.startswith("not calibrated: no control was run as an arm of its own")
+    assert "calibrated" in {check.name for check in finding.checks}
     assert finding.controls == ()
 
 

@@ -112,6 +112,7 @@ EXTENDED = {
     "Convolution": "the demonstration breaks it",
     "Counting": "a display counts what it prints",
     "Key": "an audit takes every signature, under a key that says so",
+    "Remembering": "under other conditions a model is called without its dropout besides",
     "Probe": "what is asked for a symmetry has a group beside all that a probe has",
 }
 """Classes that are used as they are and extended all the same, and why."""

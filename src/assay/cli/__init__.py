@@ -8,6 +8,7 @@ Nothing here imports torch before a command that needs it runs, so ``assay --hel
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,7 +29,7 @@ def main() -> None:
     here; an interruption is 130 (by SIGTERM 143, by SIGHUP 129), and output that nobody reads any more is 141, as
     shells have it.
     """
-    from assay.cli.root import Interrupted, NobodyReads
+    from assay.cli.root import Interrupted
     from assay.cli.terminal import common, standing
     from assay.errors import AssayError
 
@@ -40,14 +41,17 @@ def main() -> None:
     except (Interrupted, KeyboardInterrupt):
         _leave("\nassay: stopped; finished cells, if any, are kept: the same command goes on from there",
                SIGNALLED + standing.stopped_by)
-    except NobodyReads:
-        common.forget_reader()
-        raise SystemExit(NOBODY_READS) from None
-    except SystemExit:
+    except SystemExit as end:
+        # Help, errors of usage and plain output are written by others, who end with 1 when nobody reads: FAIL here.
+        if isinstance(end.__context__, BrokenPipeError):
+            common.forget_reader()
         if common.reader_has_gone:
             raise SystemExit(NOBODY_READS) from None
         raise
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            common.forget_reader()
+            _leave(f"assay: {error.strerror}: what was to be written is not whole; free some space", USAGE_ERROR)
         import traceback
 
         traceback.print_exc()

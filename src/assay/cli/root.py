@@ -14,12 +14,8 @@ class Interrupted(Exception):
     """Ctrl-C inside a command; the framework would end it without a word."""
 
 
-class NobodyReads(Exception):
-    """The reader of our output has gone; the framework would end with 1, which means FAIL here."""
-
-
 class Commands(CommandGroup):
-    """All commands; hands interruptions and broken pipes to ``assay.cli.main`` under names the framework ignores."""
+    """All commands; hands interruptions to ``assay.cli.main`` under a name the framework ignores."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, spelt_out(args))
@@ -29,8 +25,6 @@ class Commands(CommandGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted from None
-        except BrokenPipeError:
-            raise NobodyReads from None
 
 
 def _show_version(asked: bool) -> None:

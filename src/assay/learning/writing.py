@@ -23,6 +23,10 @@ class AsGradient:
     def __init__(self, rule: Writing) -> None:
         self.rule = rule
         self.rate = float(getattr(rule, "learning_rate", 1.0))
+        # From Python 3.12 on a protocol looks at what stands in an object, not at what ``__getattr__`` would find.
+        self.__dict__.update({name: getattr(rule, name) for name in dir(rule)
+                              if not name.startswith("_") and not hasattr(type(self), name)
+                              and callable(getattr(rule, name))})
 
     def __repr__(self) -> str:
         return f"AsGradient({type(self.rule).__name__})"

@@ -201,7 +201,9 @@ def _best_group(model: nn.Module, calls: list[_Call]) -> tuple[list[_Call], str]
         return best, f"class {type(best[0].module).__name__}, {share:.0%} of the parameters"
     leaves = [c for c in once if next(c.module.children(), None) is None and _is_matrix_layer(c.module)]
     if len(leaves) > 2:
-        return leaves[1:-1], "no repeated block: the weight layers between the first and the last"
+        how = "no repeated block: the weight layers between the first and the last"
+        beside = any(a.input is b.input for a, b in pairwise(leaves[1:-1]))
+        return leaves[1:-1], how + (", some of which run beside each other: no stream" if beside else "")
     raise expected(
         "a model with blocks, or with at least three weight layers in a chain",
         given=f"{type(model).__name__} with {len(leaves)} weight layer(s) that ran once",

@@ -43,13 +43,23 @@ def test_an_interrupted_command_says_what_is_kept() -> None:
     assert "finished cells, if any, are kept" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_output_that_nobody_reads_is_neither_a_pass_nor_a_fail() -> None:
+@pytest.mark.parametrize("words", [["tracks", "--json"], ["--help"], ["audit", "--help"], ["--version"]], ids=" ".join)
+def test_output_that_nobody_reads_is_neither_a_pass_nor_a_fail(words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    script = "from assay.cli import main; import sys; sys.argv = ['assay', 'tracks', '--json']; main()"
+    script = f"from assay.cli import main; import sys; sys.argv = {['assay', *words]}; main()"
     done = subprocess.run([sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert done.returncode == 141 and done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_behind_the_output_is_a_sentence() -> None:
+    script = "from assay.cli import main; import sys; sys.argv = ['assay', '--version']; main()"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", script], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "assay: No space left on device: what was to be written is not whole; free some space\n"
 
 
 def test_the_version_is_told_and_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

@@ -265,6 +265,18 @@ def test_a_link_is_computed_once_at_the_same_states():
     assert [calls.count(net[0]), calls.count(net[3])] == [1, 4]
 
 
+@pytest.mark.parametrize("what", ["a state", "a weight"])
+def test_what_is_written_into_between_two_relaxations_is_noticed(what):
+    model = EnergyNet(drawn(LINKS["layer norm"]()[0]), gamma=0.05)
+    with torch.no_grad():
+        clamped = model.clamp(batch(5))
+        state = model.relax(clamped, None, sweeps=2).value
+        (state[0] if what == "a state" else model.net[3].weight).mul_(1.5)
+        again = model.relax(clamped, state, sweeps=1).value
+        fresh = model.relax(model.clamp(batch(5)), tuple(units.clone() for units in state), sweeps=1).value
+    assert all(torch.equal(a, b) for a, b in zip(again, fresh, strict=True))
+
+
 class Dropping(nn.Module):
     def __init__(self):
         super().__init__()

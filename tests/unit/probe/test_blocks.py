@@ -263,3 +263,20 @@ def test_a_stage_that_adds_to_its_input_and_holds_one_block_is_read_by_that_bloc
 
     model = nn.Sequential(Adds(2), Adds(1))
     assert residual_modules(model, data(5, 6)) == ["0.blocks.0", "0.blocks.1", "1.blocks.0"]
+
+
+def test_layers_beside_each_other_are_told_to_be_no_stream() -> None:
+    """Attention written into the model itself: query, key and value follow each other in time, not in the net."""
+    class Inline(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
+            self.q, self.k, self.v = (nn.Linear(6, 6) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x)
+            return self.head(h + torch.softmax(self.q(h) @ self.k(h).t(), -1) @ self.v(h))
+
+    assert str(discover_blocks(Inline(), torch.randn(5, 4))).startswith(
+        "3 blocks (no repeated block: the weight layers between the first and the last, some of which run beside each "
+        "other: no stream): q, k, v")

@@ -64,7 +64,7 @@ def viewer(folder: Path) -> Iterator[Viewer]:
 
 
 def ask(viewer: Viewer, path: str, *, host: str = "", method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", viewer.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", viewer.server_port, timeout=120)
     connection.request(method, path, headers={"Host": host or f"127.0.0.1:{viewer.server_port}"})
     answer = connection.getresponse()
     body = answer.read().decode()

@@ -58,12 +58,16 @@ def test_summary_interval_agrees_with_welch_on_the_data():
     assert (interval.low, interval.high) == pytest.approx(tuple(ends))
 
 
+def stopped_by(decision: stats.Decision) -> set[str]:
+    return {check.name for check in decision.checks if check.verdict is not Verdict.PASS}
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("compare", [stats.parity, stats.non_inferior, stats.better])
 def test_a_nan_or_infinite_metric_is_never_a_pass(compare, bad):
     decision = compare([0.95, 0.95, bad, 0.96], [0.95, 0.94, 0.95, 0.96], margin=1.0, seeds=[42, 43, 44, 45])
     assert decision.verdict is Verdict.INCONCLUSIVE
-    assert "NaN or infinite at seed 44" in decision.reason
+    assert stopped_by(decision) == {"finite values"} and "44" in decision.reason
 
 
 def test_both_arms_infinite_is_no_parity():
@@ -75,7 +79,7 @@ def test_both_arms_infinite_is_no_parity():
 def test_fewer_than_three_pairs_never_pass(compare, n):
     decision = compare([5.0, 5.1][:n], [0.01, 0.0][:n], margin=0.0 if compare is stats.better else 100.0)
     assert decision.verdict is Verdict.INCONCLUSIVE
-    assert f"n = {n}: fewer than 3 seeds" in decision.reason
+    assert stopped_by(decision) == {"enough seeds"}
     assert (decision.measurement.interval is None) == (n < 2)
 
 
@@ -131,7 +135,7 @@ class TestZeroVariance:
         decision = stats.parity([0.975] * 5, [0.972] * 5, margin=0.03)
         assert decision.verdict is Verdict.INCONCLUSIVE
         assert decision.p_value is None
-        assert "the 5 gaps are identical" in decision.reason
+        assert stopped_by(decision) == {"spread"}
 
     def test_rounding_noise_is_no_variance(self):
         decision = stats.parity([0.1 + 0.2, 0.3, 0.3], [0.0, 0.0, 0.0], margin=0.5)
@@ -162,7 +166,7 @@ class TestZeroVariance:
     def test_summaries_without_spread_are_inconclusive(self):
         decision = stats.parity_from_summary((97.0, 0.0, 3), (97.0, 0.0, 3), margin=3)
         assert decision.verdict is Verdict.INCONCLUSIVE
-        assert "standard deviations are 0" in decision.reason
+        assert stopped_by(decision) == {"spread"}
 
 
 class TestLooks:
@@ -172,7 +176,7 @@ class TestLooks:
         assert stats.parity(NEAR, BASE, margin=0.01, looks=plan).verdict is Verdict.PASS
         decision = stats.parity(candidate, base, margin=0.01, looks=plan)
         assert decision.verdict is Verdict.INCONCLUSIVE
-        assert "n = 6 is not a planned look (5, 10)" in decision.reason
+        assert stopped_by(decision) == {"planned look"}
 
     def test_each_look_is_tested_at_its_share_of_alpha(self):
         plan = stats.planned_looks((5, 10))

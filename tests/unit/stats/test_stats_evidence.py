@@ -41,12 +41,17 @@ def test_a_sound_finding_keeps_its_verdict_and_gets_its_level():
     assert kept.checks == ()
 
 
+def stopped_by(judged: Finding) -> set[str]:
+    return {check.name for check in judged.checks if check.verdict is not Verdict.PASS}
+
+
 def test_a_failed_trial_makes_an_error_whatever_was_decided():
     crash = Failure(label="eqprop seed 43", kind="RuntimeError", message="boom")
     for verdict in (Verdict.PASS, Verdict.FAIL, Verdict.INCONCLUSIVE, Verdict.PARTIAL, Verdict.STUB):
         judged = enforce(finding(verdict=verdict, failures=(crash, crash)))
         assert judged.verdict is Verdict.ERROR
-        assert judged.reason.startswith("eqprop seed 43 failed and 1 more: RuntimeError: boom")
+        assert stopped_by(judged) == {"every trial finished"}
+        assert "eqprop seed 43" in judged.reason and "boom" in judged.reason
         assert judged.score is None
         assert judged.evidence is Evidence.SMOKE
 
@@ -55,7 +60,7 @@ def test_a_failed_trial_makes_an_error_whatever_was_decided():
 def test_controls_that_are_not_told_apart_make_every_verdict_inconclusive(verdict):
     judged = enforce(finding(verdict=verdict, controls=(GOOD, MISSED)))
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.reason.startswith("not calibrated: known-bad 'broken' expected FAIL, observed PASS")
+    assert "broken" in judged.reason and "healthy" not in judged.reason
     assert judged.score == 50.0
     assert judged.checks[-1].name == "calibrated"
 
@@ -63,7 +68,7 @@ def test_controls_that_are_not_told_apart_make_every_verdict_inconclusive(verdic
 def test_a_check_nobody_has_seen_fail_is_not_calibrated():
     judged = enforce(finding(controls=()))
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert "no control was run as an arm" in judged.reason
+    assert stopped_by(judged) == {"calibrated"}
 
 
 @pytest.mark.parametrize("seeds", [(42,), (42, 43), (42, 42, 42), ()])
@@ -84,13 +89,13 @@ def test_ten_seeds_asked_for_and_one_trial_run_are_one_observation():
     counted = stats.Ran(stats.finished(one), controls=(GOOD, BAD), planned=True)
     judged = stats.enforce(finding(), kind="statistical", ran=counted)
     assert (judged.verdict, judged.evidence) == (Verdict.INCONCLUSIVE, Evidence.SMOKE)
-    assert judged.reason.startswith("1 seed(s) finished with a record of their own")
+    assert "enough seeds" in stopped_by(judged)
 
 
 def test_a_number_that_names_seeds_nobody_ran_is_no_pass():
     judged = enforce(finding(), seeds=SEEDS[:8])
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.reason.startswith("gap names seed 50, 51, which no arm of the claim finished")
+    assert stopped_by(judged) == {"seeds were run"} and "50, 51" in judged.reason
 
 
 def test_ten_identical_records_of_a_track_that_ignores_its_seed_are_one():
@@ -123,7 +128,7 @@ def test_a_mean_inside_its_region_without_an_interval_is_no_pass():
     bare = Measurement(name="gap", value=0.5001, n=10, region=Region(low=0.5), values=(0.5001,) * 10, seeds=SEEDS)
     judged = enforce(finding(measurements=(bare,)))
     assert (judged.verdict, judged.evidence) == (Verdict.INCONCLUSIVE, Evidence.SMOKE)
-    assert "0.5001 has no interval that lies inside >= 0.5" in judged.reason
+    assert stopped_by(judged) == {"interval inside the region"}
     assert enforce(finding(measurements=(bare,)), kind="deterministic").verdict is Verdict.PASS
 
 
@@ -131,7 +136,7 @@ def test_a_statistical_pass_without_any_region_is_no_pass():
     number = stats.summarise("gap", [0.1, 0.2, 0.3], seeds=SEEDS[:3])
     judged = enforce(finding(measurements=(number,)))
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert "needs an interval inside a region" in judged.reason
+    assert stopped_by(judged) == {"interval inside the region"}
 
 
 def test_without_a_headline_the_worst_measurement_decides():
@@ -214,12 +219,12 @@ def test_more_values_than_records_are_no_pass():
     unnamed = gap(seeds=())
     judged = enforce(finding(measurements=(unnamed,)), seeds=few)
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert judged.reason.startswith("gap rests on 10 values, but 4 seeds have a record")
+    assert stopped_by(judged) == {"values have records"}
     bare = unnamed.model_copy(update={"values": ()})
     assert enforce(finding(measurements=(bare,)), seeds=few).verdict is Verdict.INCONCLUSIVE
     assert enforce(finding(measurements=(unnamed,))).verdict is Verdict.PASS
     twice = gap(seeds=(*SEEDS[:9], SEEDS[0]))
-    assert "42, more than once" in enforce(finding(measurements=(twice,))).reason
+    assert stopped_by(enforce(finding(measurements=(twice,)))) == {"seeds were run"}
 
 
 def test_the_inputs_of_a_deterministic_claim_are_those_its_records_tell_of():
@@ -249,7 +254,7 @@ def test_ten_seeds_asked_for_do_not_help_if_the_number_rests_on_one():
     lone = Measurement(name="gap", value=0.001, n=1, region=Region(low=-0.03, high=0.03), values=(0.001,), seeds=(42,))
     judged = enforce(finding(measurements=(lone,)))
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert "1 seed(s)" in judged.reason
+    assert "enough seeds" in stopped_by(judged)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, None])
@@ -257,7 +262,7 @@ def test_ten_seeds_asked_for_do_not_help_if_the_number_rests_on_one():
 def test_a_headline_that_is_no_number_is_never_a_pass(kind, value):
     judged = enforce(finding(measurements=(gap(value=value, interval=None),)), kind=kind)
     assert judged.verdict is Verdict.INCONCLUSIVE
-    assert "missing, NaN or infinite" in judged.reason
+    assert "the number exists" in stopped_by(judged)
 
 
 def test_a_nan_among_the_judged_numbers_is_seen_without_a_headline():

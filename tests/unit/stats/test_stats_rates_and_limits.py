@@ -39,15 +39,14 @@ class TestAboveChance:
         assert stats.above_chance({"a": good, "b": good}, items=360, chance=0.1).verdict is Verdict.PASS
         one = stats.above_chance({"a": good, "b": bad}, items=360, chance=0.1)
         assert one.verdict is not Verdict.PASS
-        assert "b 10 % on 360 items" in one.reason
-        assert "a 91 %" not in one.reason
+        assert "b 10" in one.reason and "a 91" not in one.reason
 
     def test_beating_chance_is_not_enough_where_one_class_dominates(self):
         arms = {"a": [0.55, 0.56, 0.54]}
         assert stats.above_chance(arms, items=500, chance=0.5).verdict is Verdict.PASS
         skewed = stats.above_chance(arms, items=500, chance=0.5, majority=0.6)
         assert skewed.verdict is Verdict.FAIL
-        assert "the largest class (60 %)" in skewed.reason
+        assert "60" in skewed.reason
 
     def test_more_seeds_on_the_same_items_add_no_items(self):
         one = stats.above_chance({"a": [0.13]}, items=100, chance=0.1)
@@ -101,13 +100,13 @@ class TestNumericMatch:
     def test_the_largest_error_decides_and_is_located(self):
         decision = stats.numeric_match([1e-7, 5e-3, 1e-6], 1e-5, labels=["zeros", "large", "random"])
         assert decision.verdict is Verdict.FAIL
-        assert "0.005 at large of 3 is above 1e-05" in decision.reason
+        assert decision.measurement.value == 5e-3 and "large" in decision.reason and "zeros" not in decision.reason
 
     @pytest.mark.parametrize("bad", [NAN, math.inf])
     def test_nan_is_a_mismatch(self, bad):
         decision = stats.numeric_match([bad, 0.0], 1e-5)
         assert decision.verdict is Verdict.FAIL
-        assert "NaN or infinite at input 1" in decision.reason
+        assert "input 1" in decision.reason
 
     def test_nothing_compared_is_inconclusive(self):
         assert stats.numeric_match([], 1e-5).verdict is Verdict.INCONCLUSIVE

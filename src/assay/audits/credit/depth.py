@@ -21,6 +21,8 @@ from assay.stats import mean_interval, paired_answers, relation
 from assay.stats.crossed import crossed
 from assay.stats.decision import MINIMUM_SEEDS
 
+HEADROOM = "headroom"
+"""The check whether a task can show depth utility at all."""
 Arms = Mapping[int, Sequence[bool]]
 """By seed, which test items an arm got right."""
 CONFIDENCE = 0.90
@@ -163,7 +165,7 @@ def _interval(one: Arms, other: Arms, seeds: Sequence[int]) -> Interval | None:
 
 
 def _headroom_check(headroom: Measurement | None, margin: float) -> Check:
-    name = "headroom"
+    name = HEADROOM
     if headroom is None:
         return Check(
             name=name,

@@ -145,6 +145,7 @@ class ObjectStore:
             )
         _check_client(scheme)
         self._files: Any
+        # A listing that fsspec has kept does not show what other drivers have written since.
         self._files, self._root = fsspec.core.url_to_fs(url, use_listings_cache=False)
         self._lock = threading.Lock() if scheme == "memory" else contextlib.nullcontext()
         self._threads = ThreadPoolExecutor(REMOTE_CALLS, thread_name_prefix="assay-store")

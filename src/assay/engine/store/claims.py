@@ -77,6 +77,7 @@ class Claims:
         """Give a cell back: after its result is in the store, or when it failed."""
         generation = self._held.pop(key, None)
         if generation is not None:
+            # The latest first: as long as generation 0 stands, nobody begins anew beside those that are left.
             for each in range(generation, -1, -1):
                 self._backend.delete(_claim(key, each))
 

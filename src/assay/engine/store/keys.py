@@ -38,6 +38,7 @@ class Key:
         return hmac.new(self.secret, text.encode(), hashlib.sha256).hexdigest()
 
     def signed(self, text: str, digest: str) -> bool:
+        # Not ==: it is the sooner done the earlier the two differ, which tells a forger how much is right.
         return hmac.compare_digest(self.sign(text), digest)
 
     def __repr__(self) -> str:

@@ -37,6 +37,7 @@ class WorkerProcess:
     """A worker process and the cell it runs, if any; ``forking`` it runs each cell in a child, else one and no more."""
 
     def __init__(self, *, forking: bool = True, heavy: bool = False) -> None:
+        # A file and no pipe: nobody reads while a cell runs, and a full pipe would stop it.
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         try:
             ours, theirs = socket.socketpair()
@@ -44,6 +45,7 @@ class WorkerProcess:
             self._output.close()
             raise
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
+        # What this process searches, not what it was started with: the folder of a script is on it, and cells name it.
         environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         environment[IN_WORKER] = _main_script() or os.environ.get(IN_WORKER, "")
         environment.setdefault("PYTHONHASHSEED", "0")  # the order of a set of texts is the same in every worker
@@ -54,6 +56,7 @@ class WorkerProcess:
             options = f"forking={forking}, heavy={heavy}"
             program = f"from assay.engine.workers.template import main; main({theirs.fileno()}, {options})"
             try:
+                # -P: else the current folder comes first, and a file there called like a module takes its place.
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", program, *sys.argv[1:]],
                     pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output,
@@ -93,7 +96,7 @@ class WorkerProcess:
             self._output.seek(0)
             self._output.truncate()
         job = {"key": cell.key, "nonce": self._nonce, "target": cell.target, "payload": dict(cell.payload)}
-        self._channel.setblocking(True)
+        self._channel.setblocking(True)  # a payload may be larger than the buffer, and would be cut where that is full
         with contextlib.suppress(OSError):  # a worker that died while idle: poll() tells
             self._channel.sendall(json.dumps(job).encode() + b"\n")
         self._channel.setblocking(False)

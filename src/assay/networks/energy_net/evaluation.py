@@ -2,7 +2,8 @@
 
 While a batch relaxes, a link is asked for its drive, its transpose and its winners at the same states several times.
 The latest evaluation of every link is kept, with the graph of this link alone, and answers until the states below are
-others. States are new tensors after every sweep, so it is told by identity whether they are the same.
+others. States are new tensors after every sweep, so identity tells whether they are the same; that nothing has been
+written into them or into the weights since, torch's version counters do.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ class Composable:
 @final
 @dataclass(eq=False)
 class EvaluatedLink:
-    """A link at the states ``below``; the graph ends at copies of them."""
+    """A link at the states ``below``, of these ``versions`` and its weights'; the graph ends at copies of them."""
 
     below: tuple[Tensor, ...]
+    versions: list[int]
     leaves: tuple[Tensor, ...]
     out: Tensor
     winners: dict[str, Tensor]
@@ -84,20 +86,21 @@ class Kept:
     conditions: Conditions
     phases: int = 1
     evaluations: dict[int, EvaluatedLink] = field(default_factory=dict)
-    arrivals: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    arrivals: dict[int, tuple[Tensor, int, Tensor]] = field(default_factory=dict)
 
     def at(
         self, number: int, link: Link, below: Sequence[Tensor], conditions: Conditions | None = None
     ) -> EvaluatedLink:
         """The evaluation of a link at real states ``below``."""
-        known = self.evaluations.get(number)
-        if known is None or any(a is not b for a, b in zip(known.below, below, strict=True)):
+        known, versions = self.evaluations.get(number), [t._version for t in (*below, *link.parameters())]
+        if (known is None or known.versions != versions
+                or any(a is not b for a, b in zip(known.below, below, strict=True))):
             winners: dict[str, Tensor] = {}
             with torch.enable_grad():
                 leaves = tuple(s.detach().requires_grad_() if s.is_floating_point() else s for s in below)
                 out = link(leaves, conditions or self.conditions, phases=self.phases,
                            winners=winners if link.linear else None)
-            known = self.evaluations[number] = EvaluatedLink(tuple(below), leaves, out, winners)
+            known = self.evaluations[number] = EvaluatedLink(tuple(below), versions, leaves, out, winners)
         return known
 
     def drive(self, number: int, link: Link, below: Sequence[Tensor]) -> Tensor:
@@ -110,9 +113,9 @@ class Kept:
 
     def arrived(self, number: int, units: Tensor, drive: Tensor) -> None:
         """Keep the drive that has taken a layer to ``units``."""
-        self.arrivals[number] = (units, drive)
+        self.arrivals[number] = (units, units._version, drive)
 
     def drive_to(self, number: int, state: State) -> Tensor | None:
         """The drive that took a layer to where it is in ``state``, if that is where it was taken last."""
-        units, drive = self.arrivals.get(number, (None, None))
-        return drive if units is state[number] else None
+        units, version, drive = self.arrivals.get(number, (None, 0, None))
+        return drive if units is state[number] and units._version == version else None

@@ -62,6 +62,7 @@ class Graph:
             if leaf != id(data) and leaf not in self.parameters:
                 name = f"a tensor {tuple(node.variable.shape)} outside the model's parameters"
                 self.parameters[leaf], self.unregistered[name] = name, node.variable
+        self._below = self._find_below()
         self.sources: set[Any] = set()
         self.selected: set[Any] = set()
         """Weights that the data chooses among (experts by index, rows of a table), as they are or reshaped."""
@@ -114,17 +115,17 @@ class Graph:
 
     def weights_below(self, node: Any) -> frozenset[str]:
         """The names of the parameters a node was computed from."""
-        found: set[str] = set()
-        seen, waiting = set(), [node]
-        while waiting:
-            now = waiting.pop()
-            if now is None or now in seen:
-                continue
-            seen.add(now)
-            if (name := self.parameters.get(self.leaf.get(now, 0))) is not None:
-                found.add(name)
-            waiting.extend(children(now))
-        return frozenset(found)
+        return self._below.get(node, frozenset())
+
+    def _find_below(self) -> dict[Any, frozenset[str]]:
+        """The same for all nodes, children first, so that none is walked twice."""
+        found: dict[Any, frozenset[str]] = {}
+        for node in self.nodes:
+            parts = {found[child] for child in children(node)}
+            if (name := self.parameters.get(self.leaf.get(node, 0))) is not None:
+                parts.add(frozenset({name}))
+            found[node] = parts.pop() if len(parts) == 1 else frozenset[str]().union(*parts)
+        return found
 
     def open_inputs(self, node: Any) -> list[Any]:
         """The inputs of a node that depend on the data: where it sends an error."""

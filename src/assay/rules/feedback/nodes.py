@@ -104,7 +104,7 @@ def elementwise(node: Any, depends: Collection[Any], tensor: Tensor, *, repeated
     if tensor.layout is not torch.strided:  # a sparse matrix
         return False
     if shape is None or not shape.numel() or (
-            not repeated and any(spread_over(node, index) for index in inputs)):
+            not repeated and tensor.numel() > 1 and any(spread_over(node, index) for index in inputs)):
         return False
     generator = torch.Generator().manual_seed(0)
     with changed([tensor]):

@@ -106,8 +106,7 @@ class EnergyOutOfDistribution:
             subject="EnergyMLP 64-128-128-10, gamma 0.25, trained by EP on digits 0 to 7",
             told=f"Area under the curve {fmean(ours):.3f} by energy, {fmean(theirs):.3f} by softmax (new digits "
             f"{parts['new_digits'][0]:.2f} and {parts['new_digits'][1]:.2f}, shuffled pixels "
-            f"{parts['shuffled'][0]:.2f} and "
-            f"{parts['shuffled'][1]:.2f}).",
+            f"{parts['shuffled'][0]:.2f} and {parts['shuffled'][1]:.2f}).",
             figure=findings.by_arm(values, key="area-by-score", question="Which score knows what is strange?",
                                    label="area under the ROC curve",
                                    references=(Reference(value=0.5, label="chance"),)),

@@ -110,8 +110,7 @@ class Robustness:
             claim=CLAIM,
             subject=f"EnergyMLP 64-128-128-10, gamma 0.25, on digits, attacks of size {RADIUS} in every pixel",
             told=f"Under the worst attack EP keeps {fmean(ours):.1f} %, backprop {fmean(theirs):.1f} %; EP's own "
-            "gradient hurts it "
-            f"{masked:+.1f} points more than a transferred attack does.",
+            f"gradient hurts it {masked:+.1f} points more than a transferred attack does.",
             figure=findings.by_arm_and_kind(values, key="accuracy-under-attack", question="Who withstands the attack?",
                                             label="accuracy under attack (%)"),
             tables=(findings.seed_table("Accuracy under the worst attack by seed (%)", pairs.seeds,

@@ -39,8 +39,7 @@ class TrainingCost(Record):
 
 
 CLAIM = (
-    "Stopping a relaxation when it rests saves at least 20 % of the processor time and at most 1 point of "
-    "accuracy."
+    "Stopping a relaxation when it rests saves at least 20 % of the processor time and at most 1 point of accuracy."
 )
 
 

@@ -99,8 +99,7 @@ class MemoryAgainstBackprop:
             claim=CLAIM,
             subject=f"EnergyMLP of 1 to 16 hidden layers of {WIDTH}, batch {BATCH}, float32",
             told=f"EP needs {min(ratio):.2f} to {max(ratio):.2f} times the memory of ordinary backprop and grows "
-            "with depth "
-            "as it does; it is backprop through the sweeps that EP undercuts.",
+            "with depth as it does; it is backprop through the sweeps that EP undercuts.",
             figure=Figure(key="memory-by-depth", question="Does EP save memory against ordinary backprop?",
                           x_label="hidden layers", x_scale="log", y_label="peak of one gradient (kB)", y_scale="log",
                           series=series),

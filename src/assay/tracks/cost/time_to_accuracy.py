@@ -90,8 +90,7 @@ class TimeToAccuracy:
             claim=CLAIM,
             subject="EnergyMLP 64-128-128-10, gamma 0.25, EP at rest, and its feed-forward limit, on digits",
             told=f"EP takes {fmean(ours):.2f} processor seconds to {TARGET:g} % on validation, backprop "
-            f"{fmean(theirs):.2f}: "
-            f"{ratio:.1f} times as long (geometric mean); {never} trainings never got there.",
+            f"{fmean(theirs):.2f}: {ratio:.1f} times as long (geometric mean); {never} trainings never got there.",
             figure=findings.by_arm(values, key="time-to-accuracy", question="How long until 95 %?",
                                    label="processor seconds of gradients", log=True),
             tables=(findings.seed_table("By seed", pairs.seeds, {"EP (s)": ours, "backprop (s)": theirs}),),

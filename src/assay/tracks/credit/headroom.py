@@ -57,6 +57,7 @@ class Headroom:
         FAIL if ours fails backprop too; undecided if at these seeds backprop clears the published limit, or if both
         arms answered every item alike, which two different nets do not.
         """
+        from assay.audits.credit.depth import HEADROOM
         from assay.audits.credit.published import UTILITY_MARGIN
 
         arms = training.of_arms(outcomes, ARMS)
@@ -65,7 +66,7 @@ class Headroom:
         digits, gap = self.judge(outcomes), training.gap(arms, "backprop", backprop="backprop")
         value = fmean(gap.values)
         fires, told_apart = value < UTILITY_MARGIN, gap.interval is not None
-        headroom = next(check for check in digits.checks if check.name == "headroom")
+        headroom = next(check for check in digits.checks if check.name == HEADROOM)
         spared = digits.verdict is Verdict.INCONCLUSIVE and headroom.verdict is not Verdict.PASS
         told = f"published D3 {'fires' if fires else 'is quiet'} on backprop; ours: {digits.reason}"
         return Finding(

@@ -94,10 +94,8 @@ class Divergence:
             claim=CLAIM,
             subject="LoopedMLP 64-128-10 without spectral normalisation, published settings, on digits",
             told=f"{sum(diverged)} of {len(diverged)} trainings diverged; mean accuracy {fmean(accuracy):.2f} %, "
-            "with the norm "
-            f"{fmean(values[WITH] or [float('nan')]):.2f} %; at the worst seed "
-            f"{min(r.settled for r in found.values()):.0%} of the "
-            "pictures still settle.",
+            f"with the norm {fmean(values[WITH] or [float('nan')]):.2f} %; at the worst seed "
+            f"{min(r.settled for r in found.values()):.0%} of the pictures still settle.",
             figure=findings.by_arm(values, key="accuracy-without-norm", question="What becomes of training without "
                 "the norm?",
                                    label="test accuracy (%)"),

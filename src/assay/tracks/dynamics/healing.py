@@ -52,8 +52,7 @@ class Damage(Record):
 
 
 HEALS = (
-    "Relaxation heals a kick: noise of standard deviation 1 on every unit leaves neither state nor answers "
-    "changed."
+    "Relaxation heals a kick: noise of standard deviation 1 on every unit leaves neither state nor answers changed."
 )
 
 
@@ -119,8 +118,7 @@ class Healing:
             claim=HEALS,
             subject="LoopedMLP 64-128-10 with spectral normalisation, trained by EP on digits",
             told=f"{sum(healed)} of {len(healed)} networks come back; the farthest ends {worst:.1g} of its norm "
-            "away. A "
-            "loop planted with norm 6 does not: what heals is the contraction, not the rule that trained.",
+            "away. A loop planted with norm 6 does not: what heals is the contraction, not the rule that trained.",
             figure=findings.by_arm(distances, key="distance-after-kick", question="Does a kicked network come back?",
                                    label="distance from where it rested", log=True,
                                    references=(Reference(value=SAME_STATE, label="came back"),)),
@@ -196,8 +194,7 @@ class LastingDamage:
             claim=KEEPS,
             subject="LoopedMLP 64-128-10 (EP) and 64-128-10 feed-forward (backprop) on digits, 64 units silenced",
             told=f"With half of the units silenced the loop keeps {fmean(ours):.1f} % (of {fmean(whole[0]):.1f} %), "
-            "the "
-            f"feed-forward net {fmean(theirs):.1f} % (of {fmean(whole[1]):.1f} %).",
+            f"the feed-forward net {fmean(theirs):.1f} % (of {fmean(whole[1]):.1f} %).",
             figure=findings.by_arm(values, key="accuracy-after-damage", question="Who keeps more when half is lost?",
                                    label="test accuracy after the damage (%)"),
             tables=(findings.seed_table("Test accuracy by seed (%)", pairs.seeds, {

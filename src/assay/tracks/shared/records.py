@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -14,7 +15,7 @@ class Record(Frozen):
     """Base of the records of a claim; unknown and missing fields are refused when it is read."""
 
 
-class Answered(Record):
+class Answered(Record, ABC):
     """Which test items a training got right (``assay.learning.answers.answered``), so that items are a sample too."""
 
     correct: str | None = None

@@ -87,7 +87,7 @@ def test_controls_that_are_not_told_apart_stop_every_verdict() -> None:
     found.records[f"{SHUFFLED}/mlp"] = dict(found.records[f"{REFERENCE}/mlp"])
     finding = decide(found, EQPROP)
     assert finding.verdict is Verdict.INCONCLUSIVE
-    assert "not calibrated" in finding.reason
+    assert "calibrated" in {check.name for check in finding.checks}
     without = evidence(shifted(0))
     for name in (REFERENCE, RESTARTED, SHUFFLED):
         del without.records[f"{name}/mlp"]
