@@ -24,7 +24,7 @@ them."""
 
 
 @dataclass(frozen=True)
-class Audited:
+class Recalled:
     """What an audit was given."""
 
     model: nn.Module
@@ -49,7 +49,7 @@ def remember(model: nn.Module, sample: Any, symmetry: Symmetry, *, call: Call | 
     return name
 
 
-def audited(name: str) -> Audited:
+def audited(name: str) -> Recalled:
     """What the audit that wrote ``name`` into its scripts was given, in the session that made it.
 
     >>> audited("0")
@@ -63,7 +63,7 @@ put your own model, sample and symmetry in place of these lines
     if found is None or data is None or symmetry is None:
         raise expected("an audit of this session whose model and sample are still there", given=repr(name),
                        do="put your own model, sample and symmetry in place of these lines")
-    return Audited(found, data, symmetry, call)
+    return Recalled(found, data, symmetry, call)
 
 
 _LAST: OrderedDict[str, tuple[Callable[[], nn.Module | None], Callable[[], Any], Symmetry | None, Call | None]]

@@ -18,11 +18,13 @@ from assay.audits.symmetry.measure.endtoend import Errors, measure, output_sprea
 from assay.audits.symmetry.measure.gradients import forward_with_grad
 from assay.audits.symmetry.measure.tolerance import Judgement, judge
 from assay.audits.symmetry.subject import Subject
+from assay.probe.calling import default_call
 from assay.probe.containment import attempt
 from assay.probe.copies import duplicate
 from assay.probe.dropout import WithoutDropout, calm
 from assay.probe.noise import normal
 from assay.probe.state import Remembering
+from assay.probe.subject import Call
 from assay.probe.values import exact, exact_spread, is_continuous
 from assay.seeding import torch_generator
 
@@ -74,7 +76,7 @@ def train_mode(subject: Subject, draw: Draw, budget: float | None) -> list[Retes
     """
     model = duplicate(subject.model, training=True)
     calm(model)
-    call = _Steady(subject.call, subject.seed)
+    call = _steady(subject.call, subject.seed)
     together = dataclasses.replace(subject, rows=False, mergeable=False, joining=None, call=call, _base={})
     found = [retest(together, model, condition="train mode", draw=draw, budget=budget, training=True)]
     whole = "crop" not in _parts(subject) and not subject.inexact(draw(subject.group(0)))
@@ -85,12 +87,14 @@ def train_mode(subject: Subject, draw: Draw, budget: float | None) -> list[Retes
     return found
 
 
-class _Steady(Remembering):
+def _steady(call: Call | None, seed: int) -> Call:
     """Calls a model as it was at the first call, and without dropout."""
 
-    def __call__(self, model: nn.Module, value: Any) -> Any:
+    def quiet(model: nn.Module, value: Any) -> Any:
         with WithoutDropout():
-            return super().__call__(model, value)
+            return call(model, value) if call else default_call(model, value, seed)
+
+    return Remembering(quiet, seed)
 
 
 def after_training(
