@@ -35,10 +35,10 @@ JOINED = "joined with data by {}; {} multiplies other data by what is joined, th
 
 def find_mixed(graph: Graph) -> list[WeightCoverage]:
     """Weights whose own values are part of a matrix that depends on the data, and by which the error is sent on."""
-    return list(_Search(graph).found())
+    return list(_Mixtures(graph).found())
 
 
-class _Search:
+class _Mixtures:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
