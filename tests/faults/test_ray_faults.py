@@ -82,16 +82,20 @@ def test_a_lost_ray_worker_is_replaced_and_its_cell_tried_again_within_bounds(no
 
 
 def test_a_node_that_dies_takes_no_cell_with_it(nodes: Nodes, tmp_path: Path) -> None:
+    over = threading.Event()
+
     def kill_when_busy() -> None:
-        while len(f.begun(tmp_path)) < 6:
-            time.sleep(0.02)
-        nodes.kill_one()
+        while not over.wait(0.02):
+            if len(f.begun(tmp_path)) >= 6:
+                nodes.kill_one()
+                return
 
     killer = threading.Thread(target=kill_when_busy)
     killer.start()
     try:
         found = f.results(f.squares(tmp_path, 16, 0.3), tmp_path, nodes.executor)
     finally:
+        over.set()  # a run that failed at its start must end this test, not leave it waiting
         killer.join()
         nodes.mend()
     assert all(found[f"square {n}"].record == {"n": n, "square": n * n} for n in range(16))
