@@ -65,6 +65,9 @@ PLOTS: dict[str, tuple[Plot, ...]] = {
         "Beside other checkers", "What share does each checker find?", ("",),
         (Column("Assay"), Column("e3nn, float32"), Column("e3nn, float64"), Column("template")),
         "%, with 95 % intervals"),),
+    "results/symmetry-crowds.md": (Plot(
+        "", "How are models of known answer judged?", ("crowd",),
+        tuple(map(Column, ("FAIL", "INCONCLUSIVE", "PARTIAL", "PASS"))), "models of 300"),),
     "results/symmetry-calibration.md": (Plot(
         "ESTIMATE_SAFETY = 8", "What do clean models need, and what is allowed?", ("family",),
         (Column("median"), Column("largest")), "error / estimate", lines={8.0: "allowed"}),),
