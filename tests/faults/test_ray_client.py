@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,7 +18,10 @@ import pytest
 ray = pytest.importorskip("ray", reason="needs the [ray] extra: pip install 'assay-ml[ray]'")
 pytest.importorskip("grpc", reason="needs the [ray] extra: pip install 'assay-ml[ray]'")
 
-pytestmark = pytest.mark.ray
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this system: Ray starts workers by it"),
+]
 
 HELPER = "def square(n):\n    return n * n\n"
 CELLS = "from travelling_helper import square\n\n\ndef cell(payload):\n    return {'square': square(payload['n'])}\n"

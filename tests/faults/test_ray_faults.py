@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,10 @@ ray = pytest.importorskip("ray", reason="needs the [ray] extra: pip install 'ass
 from assay.engine import LocalExecutor, RayExecutor, Store, execute  # noqa: E402
 from assay.errors import AssayError, InputError  # noqa: E402
 
-pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")]
+pytestmark = [
+    pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),
+    pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this system: Ray starts workers by it"),
+]  # fmt: skip
 
 SCRIPT = str(Path(f.__file__))
 

@@ -57,3 +57,9 @@ def test_cores_of_one_node_and_memory_of_another_do_not_make_a_node() -> None:
 def test_patience_is_not_negative() -> None:
     with pytest.raises(InputError, match="patience >= 0"):
         RayExecutor(patience=-1.0)
+
+
+def test_without_a_bash_to_start_workers_by_it_says_so_instead_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(InputError, match="install bash"):
+        RayExecutor()._connect()

@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import logging
 import os
+import shutil
 import sys
 import time
 from collections import Counter, deque
@@ -120,6 +121,9 @@ class RayExecutor:
             options["address"] = self.address
             options.pop("include_dashboard")
         else:
+            if shutil.which("bash") is None:  # or cells would wait for workers for ever
+                raise expected("bash on this machine: Ray starts its workers by it", given="none on the PATH",
+                               do="install bash, or use the workers of this machine without Ray")
             options.setdefault("num_cpus", self.workers or os.cpu_count())
             options.setdefault("object_store_memory", OBJECT_STORE_BYTES)
             options.setdefault("address", "local")
