@@ -91,7 +91,7 @@ SETTINGS = (
     Setting("small convolution, max pooling", 2.3, 0.003, None, (2, 2)),
 )
 """Feedback, in round numbers, whose error on seed 0 stays below 0.04 with weights that grow freely, which leaves room
-for for other seeds. Three were mended after a look at checked seeds: the convolution with maxima had one sweep in each
+for other seeds. Three were mended after a look at checked seeds: the convolution with maxima had one sweep in each
 phase until seed 1 found an error of 0.09 (a winner of the pooling changed), that with averages two until the five
 seeds found 0.082 at most, five layers had gamma 0.012 until seed 2 found 0.079."""
 LADDER = {2: (0.02, 0.03, 0.05), 3: (0.015, 0.02, 0.03), 5: (0.01, 0.012, 0.015, 0.02)}
