@@ -87,13 +87,13 @@ SETTINGS = (
     Setting("784-512-512-10", 1.7, 0.02, None, (1, 1), hidden=2),
     Setting("784-512x3-10", 1.9, 0.015, None, (1, 1), hidden=3),
     Setting("784-512x5-10", 2.1, 0.01, None, (1, 1), hidden=5),
-    Setting("small convolution, max then average pooling", 2.3, 0.02, None, (3, 3), pooling="max-first"),
+    Setting("small convolution, max then average pooling", 2.3, 0.01, None, (2, 2), pooling="max-first"),
     Setting("small convolution, max pooling", 2.3, 0.003, None, (2, 2)),
 )
 """Feedback, in round numbers, whose error on seed 0 stays below 0.04 with weights that grow freely, which leaves room
 for other seeds. Three were mended after a look at checked seeds: the convolution with maxima had one sweep in each
-phase until seed 1 found an error of 0.09 (a winner of the pooling changed), that with averages two until the five
-seeds found 0.082 at most, five layers had gamma 0.012 until seed 2 found 0.079."""
+phase until seed 1 found an error of 0.09 (a winner of the pooling changed), that with averages gamma 0.02 until seed 5
+found 0.082 (and 0.077 with a sweep more), five layers had gamma 0.012 until seed 2 found 0.079."""
 LADDER = {2: (0.02, 0.03, 0.05), 3: (0.015, 0.02, 0.03), 5: (0.01, 0.012, 0.015, 0.02)}
 """By hidden layers: the same with more feedback, at seed 0 only. What it costs does not depend on gamma."""
 BOUNDED = (
