@@ -145,6 +145,8 @@ def check_random(found, seed, gamma):
     net, shape = found
     model = EnergyNet(drawn(net, seed), gamma=gamma).eval()
     kinked = any(isinstance(part, nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d) for part in net)
+    # A norm of one value repeated multiplies a signal three hundredfold: such a net has no rest to speak of.
+    assume(model.relax(model.clamp(batch(*shape, seed=seed)), None, sweeps=200, tolerance=1e-13).converged)
     check(model, batch(*shape, seed=seed), Y, EqProp("tangent", **AT_REST), kinked=kinked)
 
 
