@@ -157,6 +157,7 @@ def test_ray_without_an_address_is_started_here_and_nowhere_else(monkeypatch: py
 
     asked: dict[str, Any] = {}
     monkeypatch.setattr(ray, "init", lambda **options: asked.update(options))
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     RayExecutor(workers=2)._connect()
     assert (asked["address"], asked["num_cpus"]) == ("local", 2)
 
